@@ -4,9 +4,10 @@ phalanx run --algorithm own_algorithm.ServerMomentum --algorithm.momentum 0.8   
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
+from msgspec import Meta
 
 from phalanx import Algorithm, Verdict
 
@@ -27,11 +28,7 @@ class ServerMomentum(Algorithm[State]):
         momentum: share of the last step that is taken again, in [0, 1).
     """
 
-    momentum: float = 0.9
-
-    def __post_init__(self):
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}.")
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
 
     def init(self, model, sizes):
         return State(0, model, torch.zeros_like(model), frozenset(sizes), {}), frozenset(sizes)

@@ -1,228 +1,219 @@
-"""The ranges of options that their documentation states: both ends, just inside, just outside, and far inside."""
+"""Every range that a field of the library declares: both ends, just inside, just outside, and what is no number."""
 
-import dataclasses
+import ast
+import importlib
+import inspect
 import math
+import pkgutil
+import re
+import typing
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated
 
+import jaxtyping
 import pytest
+from msgspec import Meta
 
+import phalanx
 from phalanx.aggregators import Median
-from phalanx.algorithms import (
-    BASGD,
-    FLAME,
-    FLHC,
-    IFCA,
-    RFFL,
-    SCAFFOLD,
-    AFLGuard,
-    AsyncFilter,
-    AsyncMomentum,
-    AsyncRFFL,
-    BenignClusters,
-    ByClass,
-    ByzantineCFL,
-    Catalyst,
-    CentrallyPrivate,
-    ClusteredFL,
-    DeMoA,
-    Exponential,
-    FedAdam,
-    FedAsync,
-    FedAvg,
-    FedAvgM,
-    FedBuff,
-    FedDyn,
-    FLTrust,
-    FoolsGold,
-    Hinge,
-    IfUnlike,
-    Kardam,
-    MedianNorm,
-    PerCluster,
-    Polynomial,
-    Private,
-    QFedAvg,
-    Quorum,
-    Relative,
-    Rewarded,
-    SignSGD,
-    StoCFL,
-    WorkerMomentum,
-    ZenoPlusPlus,
-)
-from phalanx.algorithms.byzantine_cfl import AboveNoise
-from phalanx.clustering import Memory, Peel
-from phalanx.engine.guard import Guard
-from phalanx.engine.lost import LostRounds
-from phalanx.engine.participation import Participation
-from phalanx.weighting import Ignore, Truncate
+from phalanx.algorithms import FedAvg, PerLayer, Quorum
+from phalanx.attacks import Attack, SignFlip
+from phalanx.core import Algorithm
+from phalanx.data import Digits, Source
+from phalanx.fields import INFINITE, CheckedFields, PositiveFloat, bare, declared, range_of
+from phalanx.models import MLP, LoRA, Model
+from phalanx.weighting import Ignore
 
-PRIVATE = CentrallyPrivate(FedAvg(preprocess=Ignore()), clip=1.0, noise_multiplier=1.0)
-CLUSTERED = ClusteredFL(eps1=1.0, eps2=0.5)
-REAL = [  # "[": the end is in the range; "?": whether an infinite end is, is left open
-    (AFLGuard(), "radius", "(0, inf)"),
-    (AFLGuard(), "server_lr", "(0, inf)"),
-    (ByClass(0, 2, 1), "least", "(-1, 1)"),
-    (AsyncFilter(), "server_lr", "(0, inf)"),
-    (AsyncMomentum(), "momentum", "[0, 1)"),
-    (AsyncMomentum(), "server_lr", "(0, inf)"),
-    (AsyncRFFL(), "fade", "[0, 1)"),
-    (AsyncRFFL(), "threshold", "[0, 1)"),
-    (BASGD(), "server_lr", "(0, inf)"),
-    (BASGD(), "momentum", "[0, 1)"),
-    (BenignClusters(f=1, threshold=0.0), "threshold", "[-1, 1)"),
-    (ByzantineCFL(), "threshold", "[-1, 1)"),
-    (AboveNoise(), "margin", "[0, 1)"),
-    (AboveNoise(), "factor", "[1, inf)"),
-    (IfUnlike(), "gap", "(0, 2)"),
-    (IfUnlike(), "deficit", "(0, 2)"),
-    (Catalyst(f=1), "late_lr", "(0, inf)"),
-    (PRIVATE, "clip", "(0, inf)"),
-    (PRIVATE, "noise_multiplier", "[0, inf)"),
-    (PRIVATE, "quantile", "[0, 1]"),
-    (PRIVATE, "clip_rate", "(0, inf)"),
-    (PRIVATE, "count_noise", "(0, inf)"),
-    (CLUSTERED, "eps1", "(0, inf?"),
-    (CLUSTERED, "eps2", "[0, inf?"),
-    (CLUSTERED, "gamma_max", "[0, 1)"),
-    (CLUSTERED, "min_gap", "[0, 2)"),
-    (CLUSTERED, "min_reported", "(0, 1]"),
-    (Relative(0.5), "share", "(0, inf?"),
-    (DeMoA(), "momentum", "[0, 1)"),
-    (DeMoA(), "server_lr", "(0, inf)"),
-    (FedAdam(FedAvg()), "server_lr", "(0, inf)"),
-    (FedAdam(FedAvg()), "beta1", "[0, 1)"),
-    (FedAdam(FedAvg()), "beta2", "[0, 1)"),
-    (FedAdam(FedAvg()), "tau", "(0, inf)"),
-    (FedAsync(), "mixing", "(0, 1]"),
-    (FedAvg(), "server_lr", "(0, inf?"),
-    (FedAvgM(FedAvg()), "momentum", "[0, 1)"),
-    (FedBuff(size=3), "server_lr", "(0, inf)"),
-    (FedDyn(), "alpha", "(0, inf)"),
-    (FLAME(f=1), "epsilon", "(0, inf)"),
-    (FLAME(f=1, epsilon=1.0), "delta", "(0, 1)"),
-    (FLTrust(), "server_lr", "(0, inf)"),
-    (FoolsGold(), "confidence", "(0, inf)"),
-    (FoolsGold(), "server_lr", "(0, inf?"),
-    (IFCA(k=2), "share", "(0, 1]"),
-    (IFCA(k=2), "spread", "(0, 1]"),
-    (Kardam(f=1), "server_lr", "(0, inf)"),
-    (Kardam(f=1, mixing=True), "server_lr", "(0, 1]"),
-    (MedianNorm(), "factor", "(0, inf)"),
-    (PerCluster(FedAvg()), "min_gap", "(0, 2)"),
-    (PerCluster(FedAvg()), "min_reported", "(0.5, 1]"),
-    (PerCluster(FedAvg()), "memory", "[0, 1)"),
-    (Private(FedAvg(), clip=1.0, noise_multiplier=1.0), "clip", "(0, inf)"),
-    (Private(FedAvg(), clip=1.0, noise_multiplier=1.0), "noise_multiplier", "[0, inf)"),
-    (QFedAvg(q=1.0, lr=0.1), "q", "[0, inf)"),
-    (QFedAvg(q=1.0, lr=0.1), "lr", "(0, inf)"),
-    (Rewarded(FedAvg()), "fade", "[0, 1)"),
-    (Rewarded(FedAvg()), "sharpness", "[0, inf)"),
-    (RFFL(), "fade", "[0, 1]"),
-    (RFFL(), "threshold", "[0, 1)"),
-    (RFFL(), "clip", "(0, inf)"),
-    (RFFL(), "min_coherence", "[0, inf?"),
-    (SCAFFOLD(), "server_lr", "(0, inf?"),
-    (SignSGD(), "server_lr", "(0, inf)"),
-    (SignSGD(), "momentum", "[0, 1)"),
-    (SignSGD(), "weight_decay", "[0, inf)"),
-    (Polynomial(0.5), "a", "[0, inf?"),
-    (Hinge(), "a", "[0, inf?"),
-    (Exponential(0.1), "a", "[0, inf?"),
-    (StoCFL(), "tau", "[-1, 1]"),
-    (StoCFL(), "pull", "[0, 1)"),
-    (WorkerMomentum(FedAvg()), "momentum", "[0, 1)"),
-    (ZenoPlusPlus(epsilon=0.1), "server_lr", "(0, inf)"),
-    (ZenoPlusPlus(epsilon=0.1), "rho", "[0, inf)"),
-    (ZenoPlusPlus(), "epsilon", "[0, inf)"),
-    (Memory(), "rate", "(0, 1]"),
-    (Peel(1), "gap", "(0, 2)"),
-    (Truncate(0.1, 0.5), "alpha", "[0, 1)"),
-    (Truncate(0.1, 0.5), "alpha_star", "(0, 1)"),
-    (Truncate(0.1, 0.5), "delta", "(0, 1)"),
-    (Guard(), "max_norm", "(0, 1e18)"),
-    (Participation(0.5, 0), "share", "(0, 1]"),
-]
-INTEGERS = [  # the least that each can be
-    (AFLGuard(), "reference_every", 1),
-    (ByClass(0, 2, 1), "start", 0),
-    (ByClass(0, 2, 1), "classes", 2),
-    (ByClass(0, 2, 1), "features", 1),
-    (ByClass(0, 2, 1), "patience", 0),
-    (AsyncFilter(), "window", 1),
-    (AsyncMomentum(), "start", 1),
-    (AsyncRFFL(), "warmup", 0),
-    (BASGD(), "buffers", 1),
-    (BASGD(buffers=4), "reassign_after", 4),
-    (BenignClusters(f=1, threshold=0.0), "f", 1),
-    (ByzantineCFL(), "retest_after", 1),
-    (IfUnlike(), "memory", 1),
-    (Catalyst(f=1), "f", 0),
-    (Catalyst(f=1), "window", 1),
-    (Catalyst(f=0), "quorum", 2),
-    (Catalyst(f=2), "quorum", 5),
-    (Catalyst(f=1), "least_age", 1),
-    (CLUSTERED, "min_round", 0),
-    (CLUSTERED, "patience", 1),
-    (CLUSTERED, "min_cluster_size", 2),
-    (CLUSTERED, "min_part_size", 1),
-    (CLUSTERED, "cached", 1),
-    (CLUSTERED, "leave_after", 1),
-    (FedBuff(size=3), "size", 1),
-    (FLAME(f=1), "f", 0),
-    (FLHC(), "rounds", 0),
-    (FLHC(), "patience", 1),
-    (FLTrust(), "reference_every", 1),
-    (FoolsGold(), "last", 1),
-    (Hinge(), "b", 0),
-    (IFCA(k=2), "k", 1),
-    (IFCA(k=2), "patience", 0),
-    (Kardam(f=1), "f", 0),
-    (Kardam(f=1), "patience", 1),
-    (Kardam(f=1), "memory", 1),
-    (PerCluster(FedAvg()), "min_turns", 1),
-    (PerCluster(FedAvg()), "min_part_size", 2),
-    (PerCluster(FedAvg()), "cached", 1),
-    (Quorum(FedAvg(aggregate=Median()), k=3), "k", 1),
-    (RFFL(), "warmup", 0),
-    (RFFL(), "probation", 0),
-    (ZenoPlusPlus(), "reference_every", 1),
-    (Memory(), "reuse", 0),
-    (Memory(), "rounds", 1),
-    (Peel(1), "at_most", 1),
-    (Peel(1), "rounds", 1),
-    (Truncate(0.1, 0.5, scope="subset"), "drawn", 1),
-    (Guard(), "max_staleness", 0),
-    (Guard(), "max_size", 1),
-    (LostRounds(), "most", 1),
-]
+EXAMPLES = {  # of types that a field requires
+    Algorithm: FedAvg(preprocess=Ignore()),
+    Attack: SignFlip(),
+    Source: Digits(),
+    Model: MLP(),
+    str: "a.name",
+}
+NEEDED = {  # by classes that not every example suits
+    LoRA: {"model": MLP(), "layers": ("0",)},
+    Quorum: {"algorithm": FedAvg(aggregate=Median())},
+}
 
 
-def named(value):
-    return type(value).__name__ if dataclasses.is_dataclass(value) else str(value)
+def walked():
+    """All classes with checked fields that the library defines."""
+    for module in pkgutil.walk_packages(phalanx.__path__, "phalanx."):
+        if not module.name.startswith("phalanx.ray"):
+            importlib.import_module(module.name)
+    waiting, found = [CheckedFields], set()
+    while waiting:
+        below = type.__subclasses__(waiting.pop())
+        waiting += below
+        found |= {k for k in below if is_dataclass(k) and not inspect.isabstract(k) and k.__module__.startswith("phal")}
+    return sorted(found, key=lambda k: k.__qualname__)
 
 
-def is_fine(settings, option, value):
+def ranged(kind):
+    """The range of each field of a class, with its type."""
+    for name, kinds in declared(kind).items():
+        found = [k for k in kinds if range_of(k) and bare(k) in (int, float)]
+        if len(found) == 1:
+            yield name, found[0]
+
+
+CASES = [(kind, name, declared_) for kind in walked() for name, declared_ in ranged(kind)]
+
+
+def inside(kind):
+    meta = range_of(kind)
+    low = next((end for end in (meta.ge, meta.gt) if end is not None), None)
+    high = next((end for end in (meta.le, meta.lt) if end is not None), None)
+    if bare(kind) is int:
+        return (low or 0) + (meta.gt is not None)
+    return 0.5 if low is None else (low + high) / 2 if high is not None else low + 1.0
+
+
+def example(kind):
+    """An instance of a class, with examples for what it requires."""
+    if kind in EXAMPLES:
+        return EXAMPLES[kind]
+    hints, taken = declared(kind), dict(NEEDED.get(kind, {}))
+    for f in fields(kind):
+        if f.init and f.default is f.default_factory and f.name not in taken:
+            needed = hints[f.name][0]
+            base = bare(needed)
+            taken[f.name] = (
+                inside(needed)
+                if range_of(needed)
+                else EXAMPLES.get(base, next((e for k, e in EXAMPLES.items() if k in getattr(base, "__mro__", ())), 1))
+            )
+    return kind(**taken)
+
+
+def refusal(value, name, given):
+    """What is said of a value for a field; None if it is taken."""
     try:
-        dataclasses.replace(settings, **{option: value})
-    except ValueError:
-        return False
-    return True
+        replace(value, **{name: given})
+    except (ValueError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
-@pytest.mark.parametrize(("settings", "option", "interval"), REAL, ids=named)
-def test_a_real_option_has_its_range(settings, option, interval):
-    low, high = (float(end) for end in interval[1:-1].split(", "))
-    step, inside = 1e-9, low + 1e6 if high == math.inf else (low + high) / 2
-    below_high = inside if high == math.inf else high - step * max(1.0, abs(high))
-    fine = {low + step: True, inside: True, below_high: True}
-    fine |= {low: interval[0] == "[", low - step: False, low - 1.0: False}
-    if interval[-1] != "?":
-        fine |= {high: interval[-1] == "]", high * (1 + step) + step: False}
-    assert {value: is_fine(settings, option, value) for value in fine} == fine
-    assert not is_fine(settings, option, math.nan)
+def refused(value, name, given):
+    """Whether a value is out of the range of a field; other conditions, on several fields, do not count."""
+    said = refusal(value, name, given) or ""
+    return bool(re.search(rf"\b{name} must (lie in|be (at least|above|pos|fin|a multiple of \d)).*, got", said))
 
 
-@pytest.mark.parametrize(("settings", "option", "least"), INTEGERS, ids=named)
-def test_a_whole_option_has_its_least_value(settings, option, least):
-    fine = {least - 2: False, least - 1: False, least: True, least + 1: True, least + 100: True}
-    assert {value: is_fine(settings, option, value) for value in fine} == fine
+def problems(kind, name, declared_):
+    """The values that a field takes although they are out of its range, or refuses although they are in it."""
+    value, meta, step = example(kind), range_of(declared_), 1 if bare(declared_) is int else 1e-9
+    wanted = {inside(declared_): False, math.nan: True}
+    for end, out, included in (
+        (meta.ge, -1, True),
+        (meta.gt, -1, False),
+        (meta.le, 1, True),
+        (meta.lt, 1, False),
+    ):
+        if end is not None:
+            beyond = step * max(1.0, abs(end)) if step < 1 else step * (meta.multiple_of or 1)
+            wanted |= {end: not included, end + out * beyond: True, end + 100 * out: True}
+    if bare(declared_) is int:
+        wanted = {given: out for given, out in wanted.items() if given == given}  # noqa: PLR0124  (not NaN)
+    else:
+        closed = meta.le is not None or meta.lt is not None
+        wanted[math.inf] = closed or INFINITE not in typing.get_args(declared_)
+    return {given: out for given, out in wanted.items() if refused(value, name, given) is not out}
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_program(monkeypatch):
+    """Without the checker of types that looks at calls during tests."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def test_ranges_are_found():
+    assert len(CASES) > 150
+
+
+@pytest.mark.parametrize(("kind", "name", "declared_"), CASES, ids=lambda v: getattr(v, "__name__", str(v))[:20])
+def test_a_field_has_the_range_that_it_declares(kind, name, declared_):
+    assert problems(kind, name, declared_) == {}
+    value = example(kind)
+    for given in ("1", True, [1.0], int):
+        assert refusal(value, name, given).startswith(("TypeError", "ValueError")), given
+
+
+@pytest.mark.parametrize("kind", sorted({kind for kind, _, _ in CASES}, key=lambda k: k.__qualname__))
+def test_a_docstring_names_no_other_range(kind):
+    ranges = {name: range_of(declared_) for name, declared_ in ranged(kind)}
+    for name, text in re.findall(r"^ {8}(\w+): ((?:.*\n)(?: {9,}.*\n)*)", kind.__doc__ or "", re.MULTILINE):
+        for left, low, high, right in re.findall(r"([\[(])(-?[\d.]+), (-?[\d.]+)([\])])", text):
+            if (meta := ranges.get(name)) and meta != Meta():
+                stated = (meta.ge if left == "[" else meta.gt, meta.le if right == "]" else meta.lt)
+                assert stated == (float(low), float(high)), name
+
+
+def by_hand(tree):
+    """Comparisons of one field with a number in `__post_init__`, which belong into its type."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "__post_init__":
+            for compared in (n for n in ast.walk(node) if isinstance(n, ast.Compare)):
+                sides = [ast.unparse(side) for side in (compared.left, *compared.comparators)]
+                ordered = any(isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in compared.ops)
+                if ordered and all(re.fullmatch(r"self\.\w+|-?[\d.]+", side) for side in sides):
+                    yield [side.removeprefix("self.") for side in sides if side.startswith("self.")]
+
+
+HAND_MADE = {  # with other values or another error than a range gives
+    "batch_size": "a whole number of any type, or a share",
+    "server_lr": "a second limit, if models are mixed",
+    "participation": "a condition on the algorithm",
+    "every": "of an observer, which is mutable",
+    "settings": "InfeasibleError, as all of a study",
+    "target": "InfeasibleError, as all of a study",
+    "budget": "InfeasibleError, as all of a study",
+    "influence": "of a server, which is no value",
+}
+
+
+def test_no_range_of_a_field_is_checked_by_hand():
+    files = [ast.parse(path.read_text()) for path in Path(phalanx.__file__).parent.rglob("*.py")]
+    found = {names[0] for tree in files for names in by_hand(tree) if len(names) == 1}
+    assert found == HAND_MADE.keys()
+
+
+def test_a_class_that_forgets_its_base_is_found():
+    @dataclass(frozen=True)
+    class Forgetful(CheckedFields):
+        rate: PositiveFloat = 1.0
+
+        def __post_init__(self):
+            """Check nothing."""
+
+    assert -1e-9 in problems(Forgetful, "rate", PositiveFloat)
+
+
+def test_a_sequence_is_checked_item_by_item():
+    with pytest.raises(ValueError, match=r"sizes\[1\] must be an integer of at least 1, got 0"):
+        PerLayer((3, 0))
+    with pytest.raises(ValueError, match=r"sizes must hold at least 1, got \(\)"):
+        PerLayer(())
+
+
+def test_a_type_that_is_not_known_at_run_time_is_not_checked():
+    @dataclass(frozen=True)
+    class Unknown(CheckedFields):
+        rate: "OnlyForTypeCheckers" = -1.0
+
+    assert Unknown().rate == -1.0
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    @dataclass(frozen=True)
+    class Two(CheckedFields):
+        rate: Annotated[float, Meta(ge=0, lt=1, description="it is a share")] = 0.0
+        count: Annotated[int, Meta(ge=2, le=4)] | None = None
+
+    with pytest.raises(
+        ValueError, match=r"^rate must lie in \[0, 1\), got 1: it is a share; count must lie in \[2, 4\]"
+    ):
+        Two(1, 5)

@@ -61,10 +61,6 @@ class Toy(Source):
     problem: Problem = "XOR"
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if self.problem not in get_args(Problem):
-            raise ValueError(f"problem must be one of {', '.join(get_args(Problem))}, got {self.problem!r}.")
-
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         return self._points("train", CLIENTS * EACH), self._points("test", TESTS)

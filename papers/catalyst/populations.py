@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.data import MNIST, Dataset, Groups, Partition, Source
 from phalanx.data.partition import Ints
+from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.rng import numpy_generator
 from phalanx.simulation import Latency, Normal
 from phalanx.simulation.latency import Workload
@@ -68,11 +70,7 @@ class LabelsEach(Partition):
 
     public_name: ClassVar[str] = "papers.catalyst.LabelsEach"
 
-    labels: int = 7
-
-    def __post_init__(self) -> None:
-        if self.labels < 1:
-            raise ValueError(f"labels must be at least 1, got {self.labels}.")
+    labels: PositiveInt = 7
 
     @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
@@ -198,12 +196,8 @@ class LateOnes(Latency):
     public_name: ClassVar[str] = "papers.catalyst.LateOnes"
 
     latency: Latency = Normal(100.0, 20.0)
-    late: int = 8
-    factor: float = 3.0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.factor < float("inf"):
-            raise ValueError(f"factor must be at least 1, got {self.factor}.")
+    late: NonNegativeInt = 8
+    factor: Annotated[float, Meta(ge=1)] = 3.0
 
     @override
     def seconds(self, task: Workload, seed: int) -> float:

@@ -13,6 +13,7 @@ from phalanx.algorithms.clustered_fl import ClusteredFLState
 from phalanx.clustering import bipartition, correct, separation_gap
 from phalanx.core import Algorithm, Updates, Vector, Verdict
 from phalanx.data import Groups, SwappedLabels
+from phalanx.fields import PositiveFloat
 from phalanx.numerics.linalg import cosine_similarity
 from phalanx.training.sgd import Schedule
 
@@ -31,12 +32,14 @@ class Alternating(Schedule):
 
     public_name: ClassVar[str] = "papers.clustered_fl.Alternating"
 
-    lr: float = 0.1
-    least: float = 3e-4
+    lr: PositiveFloat = 0.1
+    least: PositiveFloat = 3e-4
 
+    @override
     def __post_init__(self) -> None:
-        if not 0 < self.least < self.lr:
-            raise ValueError(f"least must be positive and below lr, got {self.least} and {self.lr}.")
+        super().__post_init__()
+        if self.least >= self.lr:
+            raise ValueError(f"least must be below lr, got {self.least} and {self.lr}.")
 
     @override
     def __call__(self, version: int) -> float:

@@ -8,15 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, is_dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import TypeVar
 
 from phalanx.errors import InfeasibleError as InfeasibleError  # noqa: PLC0414  (offered here, too)
 from phalanx.errors import StalledError as StalledError  # noqa: PLC0414  (offered here, too)
 from phalanx.errors import TooFewError as TooFewError  # noqa: PLC0414  (offered here, too)
+from phalanx.fields import INFINITE, CheckedFields, PositiveInt
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -324,7 +326,7 @@ class AnyState(Protocol):
 State = TypeVar("State", bound=AnyState, default=Any)
 
 
-class Algorithm(ABC, Generic[State]):
+class Algorithm(CheckedFields, ABC, Generic[State]):
     """A federated learning algorithm: frozen hyper-parameters, a server role and a client role.
 
     `init` and `step` are pure: a state may be replayed, checkpointed, compared and tested by hand.
@@ -690,7 +692,7 @@ class CatchingUp(Protocol):
 
 
 @dataclass(frozen=True)
-class Until:
+class Until(CheckedFields):
     """The end of a run: whichever limit is reached first, 30 steps if neither is given.
 
     Args:
@@ -698,14 +700,8 @@ class Until:
         seconds: seconds on the run's clock, virtual ones in a simulation.
     """
 
-    steps: int | None = None
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps must be at least 1, got {self.steps}.")
-        if self.seconds is not None and not self.seconds > 0:
-            raise ValueError(f"seconds must be positive, got {self.seconds}.")
+    steps: PositiveInt | None = None
+    seconds: Annotated[float, Meta(gt=0), INFINITE] | None = None
 
     @property
     def limit(self) -> int | None:

@@ -142,7 +142,7 @@ def test_what_is_refused(options, says):
 
 def test_only_updates_and_models_can_be_compared(monkeypatch):
     monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
-    with pytest.raises(ValueError, match='compare must be "updates" or "models", got \'both\''):
+    with pytest.raises(ValueError, match="compare must be one of 'updates', 'models', got 'both'"):
         FLAME(compare="both")
 
 

@@ -104,9 +104,9 @@ def test_refusals_reach_the_terminal(capsys):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ("--training.lr 0", "lr must be positive, got 0"),
-        ("--training.lr -1e-3", "lr must be positive, got -0.001"),
-        ("--training.lr nan", "lr must be positive, got nan"),
+        ("--training.lr 0", "lr must be positive and finite, got 0"),
+        ("--training.lr -1e-3", "lr must be positive and finite, got -0.001"),
+        ("--training.lr nan", "lr must be positive and finite, got nan"),
         ("--participation NaN", "participation must lie in (0, 1], got nan"),
         ("--until.seconds -inf", "seconds must be positive, got -inf"),
         ("--algorithm.aggregate TrimmedMean --algorithm.aggregate.beta 0.7", "beta must lie in [0, 0.5), got 0.7"),
@@ -208,7 +208,7 @@ def test_help_names_what_can_be_chosen(capsys):
     assert "default: MLP(hidden=(512,), dropout=0.0, start='torch')" in text
     assert re.search(r"--until.steps STEPS\s+[^-]*--until.seconds", text)
     options = " ".join(phalanx(capsys, "run --training.help LocalSGD")[1].split())
-    assert "--training.epochs EPOCHS Number of passes over the client's data. (an integer; default: 1)" in options
+    assert "EPOCHS Number of passes over the client's data. (an integer of at least 1; default: 1)" in options
     assert "phalanx run --config examples/mnist.yaml --seed 1" in text
     assert "Standard deviation of each entry" in phalanx(capsys, "run --attack.help Gaussian")[1]
 

@@ -16,7 +16,7 @@ from phalanx.cli.main import COMMANDS, FLOWER
 from phalanx.cli.options import Execution
 from phalanx.cli.parser import path as a_path
 from phalanx.cli.study_file import KEYS, OF_TUNING
-from phalanx.runs.canonical import members
+from phalanx.fields import members
 from phalanx.runs.plan import Run
 
 Case = tuple[str, ...]

@@ -172,7 +172,7 @@ def test_options_out_of_range():
         LostRounds(most=0)
     bad = LostRounds()
     object.__setattr__(bad, "then", "stop")
-    with pytest.raises(ValueError, match='then must be "skip" or "wait", got \'stop\''):
+    with pytest.raises(ValueError, match="then must be one of 'skip', 'wait', got 'stop'"):
         bad.__post_init__()
 
 

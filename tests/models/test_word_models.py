@@ -158,11 +158,11 @@ def test_can_be_chosen_on_a_command_line(arguments, model):
     ("make", "message"),
     [
         (lambda: WordLSTM(hidden=0), "hidden must be at least 1, got 0"),
-        (lambda: WordLSTM(dropout=1.0), r"dropout must be a probability, .* got 1\.0"),
+        (lambda: WordLSTM(dropout=1.0), r"dropout must lie in \[0, 1\), got 1\.0"),
         (lambda: KimCNN(vocabulary=0), "vocabulary must be at least 1, got 0"),
-        (lambda: KimCNN(widths=()), r"widths must be of one convolution or more, at least 1 word each, got \(\)"),
-        (lambda: KimCNN(widths=(3, 0)), r"at least 1 word each, got \(3, 0\)"),
-        (lambda: KimCNN(dropout=-0.1), r"dropout must be a probability, .* got -0\.1"),
+        (lambda: KimCNN(widths=()), r"widths must hold at least 1, got \(\)"),
+        (lambda: KimCNN(widths=(3, 0)), r"widths\[1\] must be an integer of at least 1, got 0"),
+        (lambda: KimCNN(dropout=-0.1), r"dropout must lie in \[0, 1\), got -0\.1"),
         (
             lambda: KimCNN().build((4,), 2),
             r"needs sentences of at least 5 words, got sentences of 4\. Pad them \(data\.sequence\)",

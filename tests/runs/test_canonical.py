@@ -397,13 +397,13 @@ def _unchecked(monkeypatch):
     ("fields", "why"),
     [
         ({"algorithm": FedAvg}, r"algorithm must be a value, got the class FedAvg\. Write FedAvg\(\)"),
-        ({"clients": 2.5}, r"clients must be an integer, got 2\.5 \(float\)"),
-        ({"clients": True}, "clients must be an integer, got True"),
-        ({"participation": "half"}, "participation must be a number, got 'half'"),
+        ({"clients": 2.5}, r"clients must be an integer of at least 1, got 2\.5 \(float\)"),
+        ({"clients": True}, "clients must be an integer of at least 1, got True"),
+        ({"participation": "half"}, r"participation must be a number in \(0, 1\], got 'half'"),
         ({"data": torch.utils.data.TensorDataset(torch.ones(1))}, r"data must be a Source, .*Wrap tensors: InMemory\("),
         ({"model": "Linear"}, r"model must be a Model, got 'Linear' \(str\)\. Give a torch module, or TorchModule\("),
         ({"until": 3.5}, r"until must be an Until, got 3\.5 \(float\)\. .* or a number of steps"),
-        ({"buffers": "avg"}, "buffers must be one of 'refuse', 'average', 'freeze', got 'avg'"),
+        ({"buffers": 1}, r"buffers must be one of 'refuse', 'average', 'freeze', got 1 \(int\)"),
         ({"attack": "Gaussian"}, "attack must be an Attack or null, got 'Gaussian'"),
         ({"data": torch.ones(100, 100)}, r"got tensor\(.{50,60}\.\.\. \(Tensor\)"),
     ],
@@ -412,6 +412,8 @@ def _unchecked(monkeypatch):
 def test_parameters_of_a_wrong_type(fields, why):
     with pytest.raises(TypeError, match=why):
         Run(**fields)
+    with pytest.raises(ValueError, match="buffers must be one of 'refuse', 'average', 'freeze', got 'avg'"):
+        Run(buffers="avg")
 
 
 def test_a_class_deep_in_a_run():
@@ -420,7 +422,7 @@ def test_a_class_deep_in_a_run():
         rule: object = None
         init = step = None
 
-    with pytest.raises(TypeError, match=r"algorithm\.rule must be a value, got the class Median\. Write Median\(\)"):
+    with pytest.raises(TypeError, match=r"rule must be a value, got the class Median\. Write Median\(\)"):
         Run(algorithm=Loose(Median))
 
 

@@ -177,7 +177,7 @@ def test_in_a_cluster_all_attackers_can_be():
 def test_settings_out_of_range():
     bad = Truncate()
     object.__setattr__(bad, "infeasible", "drop")  # types are checked in tests, and not where users call
-    with pytest.raises(ValueError, match='infeasible must be "hold" or "unweighted"'):
+    with pytest.raises(ValueError, match="infeasible must be one of 'hold', 'unweighted'"):
         bad.__post_init__()
     with pytest.raises(ValueError, match='drawn must be at least 1, and the scope "subset", got 5'):
         Truncate(drawn=5)

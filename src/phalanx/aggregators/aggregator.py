@@ -15,6 +15,7 @@ from typing_extensions import override
 from phalanx.aggregators.influence import NOTHING, UNBOUNDED, UNKNOWN, Influence, Spread, audited, current_audit
 from phalanx.aggregators.points import Mixture, Points
 from phalanx.core import InfeasibleError, Matrix, Means, Rule, Tolerance, TooFewError, Vector, Weights
+from phalanx.fields import CheckedFields
 from phalanx.numerics.linalg import length
 from phalanx.rng import numpy_generator
 
@@ -54,7 +55,7 @@ class Choice(NamedTuple):
         return Choice(self.shares[:m], self.scores and self.scores[:m], self.reasons and self.reasons[:m])
 
 
-class Aggregator(ABC):
+class Aggregator(CheckedFields, ABC):
     """A rule that aggregates many vectors into one.  Usable alone: `Median()(deltas, weights)`.
 
     Unless its docstring says otherwise, a rule is equivariant to translation, to positive scaling and to the order of
@@ -191,7 +192,7 @@ class Selection(Aggregator):
         return points.combine(choice.shares), choice
 
 
-class PreAggregator(ABC):
+class PreAggregator(CheckedFields, ABC):
     """A step that transforms the rows before a rule: `NearestNeighborMixing(f=2) >> Krum(f=2)`."""
 
     @property

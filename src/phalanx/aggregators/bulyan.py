@@ -24,6 +24,7 @@ from phalanx.aggregators.krum import ROUNDING, Neighbours, krum_scores
 from phalanx.aggregators.mean_around_median import mean_around_median
 from phalanx.aggregators.points import Points
 from phalanx.core import Tolerance, Vector, Weights
+from phalanx.fields import NonNegativeInt
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,8 @@ class Bulyan(Aggregator):
         tensor([2.])
     """
 
-    f: int = 1
+    f: NonNegativeInt = 1
     neighbours: Neighbours = "n-f-2"
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
 
     @override
     def tolerates(self, q: int) -> Tolerance:

@@ -28,6 +28,7 @@ from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
+from phalanx.fields import NonNegativeInt
 from phalanx.numerics.linalg import Square, root
 from phalanx.numerics.threads import alone
 
@@ -86,11 +87,7 @@ class CAF(Selection):
         tensor([1.0067])
     """
 
-    f: int
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
+    f: NonNegativeInt
 
     @override
     def choose(self, points: Points) -> Choice:

@@ -8,9 +8,11 @@ starting from the previous aggregate, once or several times.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -18,6 +20,7 @@ from phalanx.aggregators.aggregator import Aggregator, Choice
 from phalanx.aggregators.influence import Influence, spectral
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
+from phalanx.fields import INFINITE, PositiveInt
 from phalanx.numerics import influence_kernels as kernels
 from phalanx.numerics.linalg import root
 
@@ -47,14 +50,8 @@ class CenteredClipping(Aggregator):
         tensor([0.])
     """
 
-    radius: float = 10.0
-    iterations: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.radius > 0:
-            raise ValueError(f"radius must be positive, got {self.radius}.")
-        if self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
+    radius: Annotated[float, Meta(gt=0), INFINITE] = 10.0
+    iterations: PositiveInt = 1
 
     @override
     def aggregate(self, points: Points) -> Vector:

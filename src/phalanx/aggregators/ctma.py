@@ -11,9 +11,11 @@ until they hold the share 1 - lambda of the weight, the last one in part, and av
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Aggregator, Choice, Selection
@@ -46,12 +48,8 @@ class CTMA(Selection):
         tensor([2.])
     """
 
-    share: float = 0.25
+    share: Annotated[float, Meta(ge=0, lt=0.5, description="attackers must be fewer than the honest")] = 0.25
     rule: Aggregator = Median()
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share < 0.5:
-            raise ValueError(f"share must lie in [0, 0.5), got {self.share}: attackers must be fewer than the honest.")
 
     @override
     def tolerates(self, q: int) -> Tolerance:

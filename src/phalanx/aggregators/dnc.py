@@ -25,6 +25,7 @@ from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.monna import lowest
 from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError, Tolerance, Weights
+from phalanx.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from phalanx.rng import numpy_generator
 
 
@@ -56,21 +57,11 @@ class DnC(Selection):
         tensor([1., 1.])
     """
 
-    f: int
-    c: float = 1.0
-    iterations: int = 1
-    coordinates: int = 10_000
+    f: NonNegativeInt
+    c: PositiveFloat = 1.0
+    iterations: PositiveInt = 1
+    coordinates: PositiveInt = 10_000
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
-        if not 0 < self.c < float("inf"):
-            raise ValueError(f"c must be positive and finite, got {self.c}.")
-        if self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
-        if self.coordinates < 1:
-            raise ValueError(f"coordinates must be at least 1, got {self.coordinates}.")
 
     @override
     def tolerates(self, q: int) -> Tolerance:

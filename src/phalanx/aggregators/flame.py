@@ -25,6 +25,7 @@ from phalanx.aggregators.median import Median
 from phalanx.aggregators.points import Points
 from phalanx.clustering.density import densest_majority
 from phalanx.core import Tolerance, Vector
+from phalanx.fields import NonNegativeFloat
 from phalanx.numerics.linalg import Square, squared_distances
 from phalanx.rng import numpy_generator
 
@@ -85,12 +86,8 @@ class FLAMEFilter(Selection):
         tensor([3., 0.])
     """
 
-    noise: float = 0.0
+    noise: NonNegativeFloat = 0.0
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.noise < float("inf"):
-            raise ValueError(f"noise must be at least 0 and finite, got {self.noise}.")
 
     @override
     def tolerates(self, q: int) -> Tolerance:

@@ -25,9 +25,11 @@ whatever the number of iterations.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -36,6 +38,7 @@ from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Influence, largest
 from phalanx.aggregators.krum import nearest
 from phalanx.aggregators.points import Points
 from phalanx.core import Tolerance, Vector, Weights
+from phalanx.fields import PositiveInt
 
 Numbers = NDArray[np.float64]
 LEAST = 1e-3  # relative error that sums of distances may have
@@ -68,14 +71,8 @@ class GeometricMedian(Selection):
         tensor([1.0000, 0.5000])
     """
 
-    tolerance: float = 1e-6
-    iterations: int = 200
-
-    def __post_init__(self) -> None:
-        if not 0 < self.tolerance < 1:
-            raise ValueError(f"tolerance must lie in (0, 1), got {self.tolerance}.")
-        if self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
+    tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-6
+    iterations: PositiveInt = 200
 
     @override
     def tolerates(self, q: int) -> Tolerance:

@@ -37,6 +37,7 @@ from phalanx.aggregators.influence import (
 )
 from phalanx.aggregators.points import Points
 from phalanx.core import Tolerance, Vector, Weights
+from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.numerics import influence_kernels as kernels
 from phalanx.numerics.linalg import Square
 
@@ -63,12 +64,8 @@ class Krum(Selection):
         tensor([1.1000])
     """
 
-    f: int = 1
+    f: NonNegativeInt = 1
     neighbours: Neighbours = "n-f-2"
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
 
     @override
     def tolerates(self, q: int) -> Tolerance:
@@ -118,15 +115,9 @@ class MultiKrum(Selection):
         tensor([1.0500])
     """
 
-    f: int = 1
-    m: int | None = None
+    f: NonNegativeInt = 1
+    m: PositiveInt | None = None
     neighbours: Neighbours = "n-f-2"
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
-        if self.m is not None and self.m < 1:
-            raise ValueError(f"m must be at least 1, got {self.m}.")
 
     @override
     def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:

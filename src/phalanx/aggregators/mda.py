@@ -32,6 +32,7 @@ from phalanx.aggregators.aggregator import Choice, Selection, require, tolerates
 from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError, Tolerance
+from phalanx.fields import NonNegativeInt
 
 STEPS = 200_000  # limit of the search; a step takes some 10 microseconds, 40 with 100 rows
 SAME = 1e-9  # values with a smaller relative difference are equal up to rounding
@@ -61,11 +62,7 @@ class MDA(Selection):
         tensor([1.])
     """
 
-    f: int
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
+    f: NonNegativeInt
 
     @override
     def tolerates(self, q: int) -> Tolerance:

@@ -18,6 +18,7 @@ from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has
 from phalanx.aggregators.median import weighted_middle
 from phalanx.aggregators.points import Points
 from phalanx.core import Tolerance, Vector, Weights
+from phalanx.fields import NonNegativeInt
 from phalanx.numerics import column_kernels as kernels
 from phalanx.numerics.network import sorting_network
 
@@ -38,11 +39,7 @@ class MeaMed(Aggregator):
         tensor([1.])
     """
 
-    f: int = 1
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
+    f: NonNegativeInt = 1
 
     @override
     def tolerates(self, q: int) -> Tolerance:

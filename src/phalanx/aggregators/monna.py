@@ -13,6 +13,7 @@ from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError, Tolerance, Weights
+from phalanx.fields import NonNegativeInt
 from phalanx.numerics.linalg import root
 
 TIES = 1e-9  # scores with a smaller relative difference are equal up to rounding
@@ -65,14 +66,8 @@ class MoNNA(Selection):
         tensor([2.])
     """
 
-    f: int
-    reference: int = 0
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
-        if self.reference < 0:
-            raise ValueError(f"reference must be the index of a row, at least 0, got {self.reference}.")
+    f: NonNegativeInt
+    reference: NonNegativeInt = 0
 
     @override
     def tolerates(self, q: int) -> Tolerance:

@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Aggregator, PreAggregator, require, tolerates_f
@@ -12,6 +14,7 @@ from phalanx.aggregators.influence import Spread
 from phalanx.aggregators.krum import ROUNDING, nearest
 from phalanx.aggregators.points import Points
 from phalanx.core import Tolerance
+from phalanx.fields import INFINITE, NonNegativeInt, PositiveInt
 from phalanx.rng import numpy_generator
 
 
@@ -31,11 +34,7 @@ class Clip(PreAggregator):
                 [0.0000, 0.5000]])
     """
 
-    radius: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.radius > 0:
-            raise ValueError(f"radius must be positive, got {self.radius}.")
+    radius: Annotated[float, Meta(gt=0), INFINITE] = 1.0
 
     @property
     @override
@@ -70,11 +69,7 @@ class AdaptiveClip(PreAggregator):
                 [3.]])
     """
 
-    f: int = 1
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
+    f: NonNegativeInt = 1
 
     @override
     def keeps(self, q: int, then: Aggregator) -> Tolerance:
@@ -112,11 +107,7 @@ class NearestNeighborMixing(PreAggregator):
                 [46.]])
     """
 
-    f: int = 1
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
+    f: NonNegativeInt = 1
 
     @override
     def keeps(self, q: int, then: Aggregator) -> Tolerance:
@@ -156,12 +147,8 @@ class Bucketing(PreAggregator):
                 [1.]])
     """
 
-    s: int = 2
+    s: PositiveInt = 2
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.s < 1:
-            raise ValueError(f"s must be at least 1, got {self.s}.")
 
     @property
     @override

@@ -30,6 +30,7 @@ from phalanx.aggregators.aggregator import Choice, Selection, TooManyRowsError, 
 from phalanx.aggregators.columns import ROUNDING, equal
 from phalanx.aggregators.points import Points
 from phalanx.core import Tolerance
+from phalanx.fields import NonNegativeInt
 from phalanx.numerics.kernels import compiled
 from phalanx.numerics.linalg import Square, root
 from phalanx.numerics.threads import alone
@@ -64,11 +65,7 @@ class SMEA(Selection):
         tensor([1.0000, 0.3333])
     """
 
-    f: int
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
+    f: NonNegativeInt
 
     @override
     def tolerates(self, q: int) -> Tolerance:

@@ -17,11 +17,12 @@ on that number they stay.
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from msgspec import Meta
 from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
@@ -65,14 +66,8 @@ class TrimmedMean(Aggregator):
         tensor([2.])
     """
 
-    beta: float = 0.1
+    beta: Annotated[float, Meta(ge=0, lt=0.5, description="beyond that, nothing is left between the two ends")] = 0.1
     form: Literal["weight", "strict"] = "weight"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.beta < 0.5:
-            raise ValueError(
-                f"beta must lie in [0, 0.5), got {self.beta}: beyond that, nothing is left between the two ends."
-            )
 
     @override
     def tolerates(self, q: int) -> Tolerance:

@@ -28,6 +28,7 @@ from phalanx.algorithms.arrivals import one_by_one
 from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.zeno import own_change
 from phalanx.core import Algorithm, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import PositiveFloat, PositiveInt
 
 
 class AFLGuardState(NamedTuple):
@@ -56,16 +57,9 @@ class AFLGuard(Algorithm[AFLGuardState]):
     can_join: ClassVar[bool] = True
     needs_reference: ClassVar[bool] = True
 
-    radius: float = 1.5
-    server_lr: float = 0.2
-    reference_every: int = 1
-
-    def __post_init__(self) -> None:
-        if not (0 < self.radius < float("inf") and 0 < self.server_lr < float("inf")):
-            given = f"{self.radius} and {self.server_lr}"
-            raise ValueError(f"radius and server_lr must be positive and finite, got {given}.")
-        if self.reference_every < 1:
-            raise ValueError(f"reference_every must be at least 1, got {self.reference_every}.")
+    radius: PositiveFloat = 1.5
+    server_lr: PositiveFloat = 0.2
+    reference_every: PositiveInt = 1
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AFLGuardState, Set[int]]:

@@ -7,14 +7,16 @@ layer for the ones.  A row of one update is mostly noise; that of the sum of all
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Float
+from msgspec import Meta
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from phalanx.core import InfeasibleError, Matrix
+from phalanx.fields import CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.models import Model
 
 
@@ -26,7 +28,7 @@ class Agreement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ByClass:
+class ByClass(CheckedFields):
     """A comparison of each participant's summed updates with those of the others, class by class, in the output layer.
 
     Participants must hold examples of every class, or lack the same ones: a participant without examples of a class
@@ -40,22 +42,11 @@ class ByClass:
         patience: rounds before the first test.
     """
 
-    start: int
-    classes: int
-    features: int
-    least: float = 0.4
-    patience: int = 3
-
-    def __post_init__(self) -> None:
-        checks = (
-            (self.start >= 0, f"start must be at least 0, got {self.start}"),
-            (self.classes >= 2, f"classes must be at least 2, got {self.classes}"),
-            (self.features >= 1, f"features must be at least 1, got {self.features}"),
-            (-1 < self.least < 1, f"least must lie in (-1, 1), got {self.least}"),
-            (self.patience >= 0, f"patience must be at least 0 rounds, got {self.patience}"),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
+    start: NonNegativeInt
+    classes: Annotated[int, Meta(ge=2)]
+    features: PositiveInt
+    least: Annotated[float, Meta(gt=-1, lt=1)] = 0.4
+    patience: NonNegativeInt = 3
 
     @classmethod
     def of(

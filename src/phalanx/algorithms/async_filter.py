@@ -33,6 +33,7 @@ from typing_extensions import override
 from phalanx.aggregators import Choice, Points
 from phalanx.algorithms.rounds import Weighted, no_proof, verdicts_of, weights_of
 from phalanx.core import Matrix, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.numerics.linalg import squared_distances_to
 from phalanx.weighting import Ignore, Preprocess
 
@@ -71,15 +72,9 @@ class AsyncFilter(Weighted[AsyncFilterState]):
         preprocess: makes weights of the reported sizes, for the mean.
     """
 
-    window: int = 20
-    server_lr: float = 1.0
+    window: PositiveInt = 20
+    server_lr: PositiveFloat = 1.0
     preprocess: Preprocess = Ignore()
-
-    def __post_init__(self) -> None:
-        if self.window < 1:
-            raise ValueError(f"window must be at least 1 round, got {self.window}.")
-        if not 0 < self.server_lr < float("inf"):
-            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AsyncFilterState, Set[int]]:

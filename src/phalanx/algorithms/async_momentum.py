@@ -18,9 +18,10 @@ gradient.  Deviations, and what could not be read: abstract and program were at 
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Median
@@ -28,6 +29,7 @@ from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.momentum import MomentumClient
 from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.promises.audit import combine
 
 WeightBy = Literal["answers", "clients"]
@@ -66,23 +68,10 @@ class AsyncMomentum(MomentumClient[AsyncMomentumState]):
     can_join: ClassVar[bool] = True
 
     aggregate: Aggregator = Median()
-    momentum: float = 0.9
-    server_lr: float = 0.1
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+    server_lr: PositiveFloat = 0.1
     weight_by: WeightBy = "answers"
-    start: int | None = None
-
-    def __post_init__(self) -> None:
-        checks = (
-            (0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}"),
-            (0 < self.server_lr < float("inf"), f"server_lr must be positive and finite, got {self.server_lr}"),
-            (
-                self.weight_by in get_args(WeightBy),
-                f'weight_by must be "answers" or "clients", got {self.weight_by!r}',
-            ),
-            (self.start is None or self.start >= 1, f"start must be at least 1, got {self.start}"),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
+    start: PositiveInt | None = None
 
     @property
     @override

@@ -27,9 +27,10 @@ import math
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from statistics import median
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
@@ -39,7 +40,6 @@ from phalanx.algorithms.reputation import (
     MedianNorm,
     Own,
     Whole,
-    check_reputation,
     cos_sim,
     largest,
     places,
@@ -47,6 +47,7 @@ from phalanx.algorithms.reputation import (
 from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.running import GONE, TICK, Clipped, Ranked, Sent, Shares, Slots
 from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.promises.audit import combine
 from phalanx.wording import plural
@@ -105,20 +106,13 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
     synchronous: ClassVar[bool] = False
     observed: ClassVar[tuple[str, ...]] = ("reputation", "threshold")
 
-    fade: float = 0.8
-    threshold: float = 1 / 3
-    warmup: int = 3
-    clip: float | MedianNorm | None = MedianNorm()
+    fade: Annotated[float, Meta(ge=0, lt=1, description="at 1 reputations would never leave zero")] = 0.8
+    threshold: Annotated[float, Meta(ge=0, lt=1, description="it is a share of 1 / |R|")] = 1 / 3
+    warmup: NonNegativeInt = 3
+    clip: PositiveFloat | MedianNorm | None = MedianNorm()
     allocation: Allocation = Whole()
     own: Own = "subtracted"
     aggregate: Aggregator = Mean()
-
-    def __post_init__(self) -> None:
-        check_reputation(
-            self,
-            (self.fade != 1, "fade must be below 1, got 1: reputations would never leave zero"),
-            (self.warmup >= 0, f"warmup must be at least 0 arrivals, got {self.warmup}"),
-        )
 
     # Role: server
 

@@ -34,9 +34,10 @@ Where the papers leave a choice:
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Median
@@ -45,6 +46,7 @@ from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.momentum import MomentumClient
 from phalanx.algorithms.rounds import Weighted, check_scope, relative_weights
 from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict, lost_verdicts
+from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
@@ -104,28 +106,24 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
     synchronous: ClassVar[bool] = False
     observed: ClassVar[tuple[str, ...]] = ("filled",)
 
-    buffers: int = 3
+    buffers: PositiveInt = 3
     aggregate: Aggregator = Median()
-    server_lr: float = 1.0
+    server_lr: PositiveFloat = 1.0
     reassign_after: int | None = None
     fresh_only: bool = False
     first_only: bool = False
     forgets_first: bool = False
-    momentum: float = 0.0
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     preprocess: Preprocess = Ignore()
 
+    @override
     def __post_init__(self) -> None:
-        if self.buffers < 1:
-            raise ValueError(f"buffers must be at least 1, got {self.buffers}.")
-        if not 0 < self.server_lr < float("inf"):
-            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
+        super().__post_init__()
         if self.reassign_after is not None and self.reassign_after < self.buffers:
             raise ValueError(
                 f"reassign_after must be at least the number of buffers, {self.buffers}, got {self.reassign_after}: "
                 "no fewer arrivals can fill them."
             )
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}.")
         check_scope(self.preprocess, "BASGD")
 
     @classmethod

@@ -19,9 +19,10 @@ Deviations from the paper, which says nothing of the two together:
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from jaxtyping import Float
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
@@ -108,16 +109,12 @@ class BenignClusters(Algorithm[BenignClustersState]):
     )
     can_join: ClassVar[bool] = True
 
-    f: int = 2
+    f: Annotated[int, Meta(ge=1, description="without attackers choose ClusteredFL")] = 2
     regular: ClusteredFL = ClusteredFL()
-    threshold: float | AboveNoise = AboveNoise()
+    threshold: Annotated[float, Meta(ge=-1, lt=1, description="it is compared with a cosine")] | AboveNoise = (
+        AboveNoise()
+    )
     exclusion: IfUnlike = IfUnlike(gap=0.25)
-
-    def __post_init__(self) -> None:
-        if self.f < 1:
-            raise ValueError(f"f must be at least 1 attacker, got {self.f}. Without attackers choose ClusteredFL.")
-        if not isinstance(self.threshold, AboveNoise) and not -1 <= self.threshold < 1:
-            raise ValueError(f"threshold must lie in [-1, 1), got {self.threshold}: it is compared with a cosine.")
 
     @property
     @override

@@ -35,10 +35,11 @@ import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
@@ -46,13 +47,14 @@ from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.clustering import bipartition, cross_similarity
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import CheckedFields, PositiveInt
 from phalanx.numerics.linalg import cosine_similarity
 from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 
 
 @dataclass(frozen=True)
-class AboveNoise:
+class AboveNoise(CheckedFields):
     """A threshold above the cosines of unrelated updates: margin + factor sqrt(2 ln m / d).
 
     Args:
@@ -60,14 +62,8 @@ class AboveNoise:
         factor: factor on the largest cosine expected between one random vector and m others, at least 1.
     """
 
-    margin: float = 0.02
-    factor: float = 2.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.margin < 1:
-            raise ValueError(f"margin must lie in [0, 1), got {self.margin}: it is a difference of cosines.")
-        if not 1 <= self.factor < math.inf:
-            raise ValueError(f"factor must be at least 1, got {self.factor}: below it, noise may stay.")
+    margin: Annotated[float, Meta(ge=0, lt=1, description="it is a difference of cosines")] = 0.02
+    factor: Annotated[float, Meta(ge=1, description="below it, noise may stay")] = 2.0
 
     def resolved(self, m: int, d: int) -> float:
         """Return the threshold for m clients and d parameters.
@@ -89,7 +85,7 @@ class AtOnce:
 
 
 @dataclass(frozen=True)
-class IfUnlike:
+class IfUnlike(CheckedFields):
     """Leaves separated clients out of the average of a round, and excludes those that were unlike the others before.
 
     When little is left to learn, updates are mostly noise: any honest client may have no similar peer in some round,
@@ -116,16 +112,9 @@ class IfUnlike:
         deficit: a difference of cosines, in (0, 2).
     """
 
-    gap: float = 0.4
-    memory: int = 10
-    deficit: float = 0.2
-
-    def __post_init__(self) -> None:
-        for name in ("gap", "deficit"):
-            if not 0 < (value := getattr(self, name)) < 2:
-                raise ValueError(f"{name} must lie in (0, 2), got {value}: it is a difference of cosines.")
-        if self.memory < 1:
-            raise ValueError(f"memory must be at least 1 round, got {self.memory}.")
+    gap: Annotated[float, Meta(gt=0, lt=2, description="it is a difference of cosines")] = 0.4
+    memory: PositiveInt = 10
+    deficit: Annotated[float, Meta(gt=0, lt=2, description="it is a difference of cosines")] = 0.2
 
     def excludes(self, gap: float, before: Sequence[float]) -> bool:
         """Return whether a separated client is excluded.
@@ -208,18 +197,12 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
     observed: ClassVar[tuple[str, ...]] = ("alpha_cross", "threshold")
     can_join: ClassVar[bool] = True
 
-    threshold: float | AboveNoise = 0.02
+    threshold: Annotated[float, Meta(ge=-1, lt=1, description="it is compared with a cosine")] | AboveNoise = 0.02
     until_stable: bool = False
-    retest_after: int | None = None
+    retest_after: PositiveInt | None = None
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
     exclusion: AtOnce | IfUnlike = AtOnce()
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.threshold, AboveNoise) and not -1 <= self.threshold < 1:
-            raise ValueError(f"threshold must lie in [-1, 1), got {self.threshold}: it is compared with a cosine.")
-        if self.retest_after is not None and self.retest_after < 1:
-            raise ValueError(f"retest_after must be at least 1 round, or None for never, got {self.retest_after}.")
 
     @property
     @override

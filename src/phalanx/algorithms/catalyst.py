@@ -42,9 +42,10 @@ of late updates are those of other clients.
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Mean
@@ -55,7 +56,6 @@ from phalanx.algorithms.flame import (
     Compare,
     aggregated,
     check_chooses,
-    check_compare,
     clip_bound,
     clipped_verdicts,
     compared,
@@ -74,6 +74,7 @@ from phalanx.core import (
     Weights,
     lost_verdicts,
 )
+from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
@@ -172,35 +173,28 @@ class Catalyst(Weighted[CatalystState]):
     synchronous: ClassVar[bool] = False
     observed: ClassVar[tuple[str, ...]] = ("waiting", "late", "kept", "decided")
 
-    f: int
-    window: int = 5
+    f: NonNegativeInt
+    window: PositiveInt = 5
     quorum: int | None = None
-    late_lr: float = 1.0
+    late_lr: Annotated[float, Meta(gt=0, description="window = 1 uses no late updates")] = 1.0
     staleness: Staleness = Inverse()
     aggregate: Aggregator = DensestMajority()
     preprocess: Preprocess = Ignore()
     compare: Compare = "updates"
     judge_late: bool = True
-    least_age: int = 1
+    least_age: Annotated[int, Meta(ge=1, description="age 0 is not late")] = 1
     second_look: bool = False
 
+    @override
     def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
-        if self.window < 1:
-            raise ValueError(f"window must be at least 1, got {self.window}.")
+        super().__post_init__()
         least = max(2, 2 * self.f + 1)
         if self.quorum is not None and self.quorum < least:
             raise ValueError(
                 f"quorum must be at least max(2, 2f + 1) = {least}, got {self.quorum}: of fewer, attackers can be half."
             )
-        if not 0 < self.late_lr < float("inf"):
-            raise ValueError(f"late_lr must be positive, got {self.late_lr}. window = 1 uses no late updates.")
-        if self.least_age < 1:
-            raise ValueError(f"least_age must be at least 1, got {self.least_age}: age 0 is not late.")
         if self.second_look and not self.judge_late:
             raise ValueError("second_look needs judge_late: without it, whatever was filtered would be used later.")
-        check_compare(self.compare)
 
     @classmethod
     def as_published(cls, f: int) -> "Catalyst":

@@ -30,9 +30,11 @@ import hashlib
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -43,6 +45,7 @@ from phalanx.algorithms.private import Noisy, Private
 from phalanx.algorithms.server_optimizers import ServerOptimizer
 from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts, Wrapper
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector
+from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.rng import Entropy, numpy_generator
 from phalanx.weighting import AsReported
@@ -76,27 +79,15 @@ class CentrallyPrivate(OneModelWrapper, Noisy):
             the weight.
     """
 
-    clip: float
-    noise_multiplier: float
-    quantile: float | None = 0.5
-    clip_rate: float = 0.2
-    count_noise: float = 0.05
+    clip: PositiveFloat
+    noise_multiplier: NonNegativeFloat
+    quantile: Annotated[float, Meta(ge=0, le=1)] | None = 0.5
+    clip_rate: PositiveFloat = 0.2
+    count_noise: PositiveFloat = 0.05
     seed: int | None = 0
 
     @override
     def __post_init__(self) -> None:
-        checks = (
-            (0 < self.clip < math.inf, f"clip must be positive and finite, got {self.clip}"),
-            (
-                0 <= self.noise_multiplier < math.inf,
-                f"noise_multiplier must be at least 0 and finite, got {self.noise_multiplier}",
-            ),
-            (self.quantile is None or 0 <= self.quantile <= 1, f"quantile must lie in [0, 1], got {self.quantile}"),
-            (0 < self.clip_rate < math.inf, f"clip_rate must be positive and finite, got {self.clip_rate}"),
-            (0 < self.count_noise < math.inf, f"count_noise must be positive and finite, got {self.count_noise}"),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
         super().__post_init__()
         _check_mean(self.algorithm)
 

@@ -57,10 +57,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
@@ -69,7 +70,18 @@ from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.clustering import Memory, Peel, bipartition, cross_similarity, odd_groups, profile_similarity
 from phalanx.clustering.memory import Remembered, recalled
 from phalanx.clustering.tree import Edges, Sent, Tree, spread
-from phalanx.core import Algorithm, InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
+from phalanx.core import (
+    Algorithm,
+    InfeasibleError,
+    Matrix,
+    Pool,
+    Setting,
+    Updates,
+    Vector,
+    Verdict,
+    Weights,
+)
+from phalanx.fields import INFINITE, CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.numerics.linalg import cosines_of, gram, norms
 from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
@@ -82,7 +94,7 @@ SHOWN_SPLIT = 1024  # and up to which they are kept in the round of a split: a h
 
 
 @dataclass(frozen=True)
-class Relative:
+class Relative(CheckedFields):
     """A threshold relative to the task: a share of the scale of its updates.
 
     The scale is the largest median, in any round so far, of the norms of the last updates of all clients, zero for
@@ -93,11 +105,7 @@ class Relative:
         share: of the scale, positive.
     """
 
-    share: float
-
-    def __post_init__(self) -> None:
-        if not self.share > 0:
-            raise ValueError(f"share must be positive, got {self.share}.")
+    share: Annotated[float, Meta(gt=0), INFINITE]
 
 
 class Look(NamedTuple):
@@ -267,45 +275,23 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     )  # fmt: skip
     can_join: ClassVar[bool] = True
 
-    eps1: float | Relative = Relative(0.4)
-    eps2: float | Relative = Relative(0.6)
-    gamma_max: float = 0.0
-    min_gap: float = 0.3
-    min_round: int = 20
-    min_cluster_size: int = 3
-    min_part_size: int = 1
-    split_rounds: tuple[int, ...] | None = None
-    cached: int = 20
+    eps1: Annotated[float, Meta(gt=0), INFINITE] | Relative = Relative(0.4)
+    eps2: Annotated[float, Meta(ge=0), INFINITE] | Relative = Relative(0.6)
+    gamma_max: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    min_gap: Annotated[float, Meta(ge=0, lt=2, description="it is a difference of cosines")] = 0.3
+    min_round: NonNegativeInt = 20
+    min_cluster_size: Annotated[int, Meta(ge=2)] = 3
+    min_part_size: PositiveInt = 1
+    split_rounds: tuple[PositiveInt, ...] | None = None
+    cached: Annotated[int, Meta(ge=1, description="new clients are compared with it")] = 20
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
-    patience: int = 1
-    min_reported: float = 1.0
-    leave_after: int | None = None
+    patience: PositiveInt = 1
+    min_reported: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    leave_after: PositiveInt | None = None
     memory: Memory | None = None
     peel: Peel | None = None
     compare: Compared = "cosines"
-
-    def __post_init__(self) -> None:
-        checks = (
-            (isinstance(self.eps1, Relative) or self.eps1 > 0, f"eps1 must be positive, got {self.eps1}"),
-            (isinstance(self.eps2, Relative) or self.eps2 >= 0, f"eps2 must be at least 0, got {self.eps2}"),
-            (0 <= self.gamma_max < 1, f"gamma_max must lie in [0, 1), got {self.gamma_max}"),
-            (0 <= self.min_gap < 2, f"min_gap must lie in [0, 2), got {self.min_gap}: it is a difference of cosines"),
-            (self.min_round >= 0, f"min_round must be at least 0, got {self.min_round}"),
-            (self.patience >= 1, f"patience must be at least 1 round, got {self.patience}"),
-            (self.min_cluster_size >= 2, f"min_cluster_size must be at least 2, got {self.min_cluster_size}"),
-            (self.min_part_size >= 1, f"min_part_size must be at least 1, got {self.min_part_size}"),
-            (min(self.split_rounds or (1,)) >= 1, f"split_rounds count from 1, got {self.split_rounds}"),
-            (self.cached >= 1, f"cached must be at least 1, got {self.cached}: new clients are compared with it"),
-            (0 < self.min_reported <= 1, f"min_reported must lie in (0, 1], got {self.min_reported}"),
-            (self.compare in get_args(Compared), f'compare must be "cosines" or "profiles", got {self.compare!r}'),
-            (
-                self.leave_after is None or self.leave_after >= 1,
-                f"leave_after must be at least 1 round, got {self.leave_after}",
-            ),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
 
     # Role: server
 

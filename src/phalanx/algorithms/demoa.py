@@ -18,9 +18,10 @@ what could not be read: abstract, introduction and a summary of the algorithm we
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
@@ -28,6 +29,7 @@ from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.rounds import Weighted
 from phalanx.core import Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import PositiveFloat
 from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 
@@ -60,15 +62,9 @@ class DeMoA(Weighted[DeMoAState]):
     """
 
     aggregate: Aggregator = Median()
-    momentum: float = 0.9
-    server_lr: float = 1.0
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+    server_lr: PositiveFloat = 1.0
     preprocess: Preprocess = Ignore()
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}.")
-        if not 0 < self.server_lr < float("inf"):
-            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
 
     @property
     @override

@@ -14,8 +14,9 @@ Where the paper leaves a choice:
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.algorithms.arrivals import age_in_words, one_by_one
@@ -49,13 +50,13 @@ class FedAsync(Weighted[FedAsyncState]):
 
     synchronous: ClassVar[bool] = False
 
-    mixing: float = 0.6
+    mixing: Annotated[float, Meta(gt=0, le=1)] = 0.6
     staleness: Staleness = Polynomial(0.5)
     preprocess: Preprocess = Ignore()
 
+    @override
     def __post_init__(self) -> None:
-        if not 0 < self.mixing <= 1:
-            raise ValueError(f"mixing must lie in (0, 1], got {self.mixing}.")
+        super().__post_init__()
         check_scope(self.preprocess, "FedAsync")
 
     @override

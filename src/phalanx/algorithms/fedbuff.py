@@ -28,7 +28,18 @@ from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.rounds import Weighted
 from phalanx.algorithms.staleness import Polynomial, Staleness
-from phalanx.core import InfeasibleError, Pool, Setting, TooFewError, Updates, Vector, Verdict, Weights, lost_verdicts
+from phalanx.core import (
+    InfeasibleError,
+    Pool,
+    Setting,
+    TooFewError,
+    Updates,
+    Vector,
+    Verdict,
+    Weights,
+    lost_verdicts,
+)
+from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 
@@ -76,18 +87,12 @@ class FedBuff(Weighted[FedBuffState]):
     synchronous: ClassVar[bool] = False
     observed: ClassVar[tuple[str, ...]] = ("filled",)
 
-    size: int = 10
+    size: PositiveInt = 10
     staleness: Staleness = Polynomial(0.5)
-    server_lr: float = 1.0
+    server_lr: PositiveFloat = 1.0
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
     distinct: bool = False
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, got {self.size}.")
-        if not 0 < self.server_lr < float("inf"):
-            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
 
     @property
     @override

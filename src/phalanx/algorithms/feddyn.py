@@ -30,6 +30,7 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import Correction, Local, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import PositiveFloat
 from phalanx.promises.audit import combine
 from phalanx.weighting import AsReported, Preprocess
 
@@ -56,13 +57,9 @@ class FedDyn(Weighted[FedDynState]):
         preprocess: makes weights of the reported sizes.
     """
 
-    alpha: float = 0.01
+    alpha: PositiveFloat = 0.01
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = AsReported()
-
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < float("inf"):
-            raise ValueError(f"alpha must be positive and finite, got {self.alpha}.")
 
     @property
     @override

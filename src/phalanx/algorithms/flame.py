@@ -25,9 +25,10 @@ Where the papers leave a choice:
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Median
@@ -35,6 +36,7 @@ from phalanx.aggregators.aggregator import weighs_rows
 from phalanx.aggregators.flame import DensestMajority, FLAMEFilter, disturbed
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
+from phalanx.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
@@ -73,29 +75,21 @@ class FLAME(Weighted[FLAMEState]):
 
     observed: ClassVar[tuple[str, ...]] = ("bound",)
 
-    f: int = 0
-    noise: float = 0.0
+    f: NonNegativeInt = 0
+    noise: NonNegativeFloat = 0.0
     seed: int = 0
     compare: Compare = "updates"
     preprocess: Preprocess = Ignore()
-    epsilon: float | None = None
-    delta: float = 1e-5
+    epsilon: PositiveFloat | None = None
+    delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
 
+    @override
     def __post_init__(self) -> None:
-        if self.f < 0:
-            raise ValueError(f"f must be at least 0, got {self.f}.")
-        FLAMEFilter(self.noise, self.seed)  # raises if the noise is out of range
-        if self.epsilon is not None:
-            self._check_privacy(self.epsilon)
-        check_compare(self.compare)
-
-    def _check_privacy(self, epsilon: float) -> None:
-        if not (0 < epsilon < math.inf and 0 < self.delta < 1):
+        super().__post_init__()
+        if self.epsilon is not None and self.noise:
             raise ValueError(
-                f"epsilon must be positive and finite, and delta lie in (0, 1), got {epsilon} and {self.delta}."
+                f"Give noise or epsilon, got both, {self.noise} and {self.epsilon}: epsilon gives the noise."
             )
-        if self.noise:
-            raise ValueError(f"Give noise or epsilon, got both, {self.noise} and {epsilon}: epsilon gives the noise.")
 
     @property
     def sigma(self) -> float:
@@ -221,9 +215,3 @@ def _cannot_choose(rule: Aggregator) -> InfeasibleError:
         f"{rule} does not weigh whole updates, so that it cannot choose them by their models. "
         'Compare "updates", or choose another rule.'
     )
-
-
-def check_compare(compare: Compare) -> None:
-    """Raise `ValueError` unless `compare` is "updates" or "models"."""
-    if compare not in get_args(Compare):
-        raise ValueError(f'compare must be "updates" or "models", got {compare!r}.')

@@ -20,7 +20,7 @@ joint model.  Deviations:
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from typing_extensions import override
@@ -30,6 +30,7 @@ from phalanx.algorithms.arrivals import alone, merged
 from phalanx.algorithms.several import Clusters, cluster_pool, step_each
 from phalanx.clustering.agglomerative import AgglomerativeLinkage, agglomerate, check_stop
 from phalanx.core import Algorithm, InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from phalanx.numerics.linalg import Square, cosine_similarity, root, squared_distances
 from phalanx.weighting import AsReported, Preprocess
 
@@ -96,31 +97,20 @@ class FLHC(Algorithm[FLHCState]):
     can_join: ClassVar[bool] = True
     observed: ClassVar[tuple[str, ...]] = ("clusters", "parents", "born")
 
-    rounds: int = 10
-    clusters: int | None = None
-    max_distance: float = 1.0
+    rounds: NonNegativeInt = 10
+    clusters: PositiveInt | None = None
+    max_distance: NonNegativeFloat = 1.0
     distance: Distance = "cosine"
     linkage: AgglomerativeLinkage = "average"
-    patience: int = 10
+    patience: PositiveInt = 10
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = AsReported()
 
+    @override
     def __post_init__(self) -> None:
-        checks = (
-            (self.rounds >= 0, f"rounds must be at least 0, got {self.rounds}"),
-            (self.patience >= 1, f"patience must be at least 1 round, got {self.patience}"),
-            (self.distance in get_args(Distance), f"distance must be one of {get_args(Distance)}, got {self.distance}"),
-            (
-                self.linkage in get_args(AgglomerativeLinkage),
-                f"linkage must be one of {get_args(AgglomerativeLinkage)}, got {self.linkage!r}",
-            ),
-            (
-                self.linkage != "ward" or self.distance == "euclidean",
-                f'linkage "ward" needs the distance "euclidean", got {self.distance!r}',
-            ),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
+        super().__post_init__()
+        if self.linkage == "ward" and self.distance != "euclidean":
+            raise ValueError(f'linkage "ward" needs the distance "euclidean", got {self.distance!r}.')
         check_stop(self.clusters, None if self.clusters is not None else self.max_distance)
 
     @property

@@ -25,6 +25,7 @@ from phalanx.aggregators import Points
 from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.zeno import own_change
 from phalanx.core import Algorithm, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import PositiveFloat, PositiveInt
 
 
 class FLTrustState(NamedTuple):
@@ -52,14 +53,8 @@ class FLTrust(Algorithm[FLTrustState]):
     can_join: ClassVar[bool] = True
     needs_reference: ClassVar[bool] = True
 
-    server_lr: float = 1.0
-    reference_every: int = 1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.server_lr < float("inf"):
-            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
-        if self.reference_every < 1:
-            raise ValueError(f"reference_every must be at least 1, got {self.reference_every}.")
+    server_lr: PositiveFloat = 1.0
+    reference_every: PositiveInt = 1
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLTrustState, Set[int]]:

@@ -40,6 +40,7 @@ from phalanx.aggregators.foolsgold import learning_rates
 from phalanx.aggregators.points import Points
 from phalanx.algorithms.rounds import no_proof
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict, Weights
+from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.numerics.linalg import cosine_similarity
 
 
@@ -72,18 +73,10 @@ class FoolsGold(Algorithm[FoolsGoldState]):
     observed: ClassVar[tuple[str, ...]] = ("alphas",)
     can_join: ClassVar[bool] = True
 
-    confidence: float = 1.0
-    last: int | None = None
+    confidence: PositiveFloat = 1.0
+    last: PositiveInt | None = None
     step_length: Literal["mean", "sum"] = "mean"
-    server_lr: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.confidence < float("inf"):
-            raise ValueError(f"confidence must be positive and finite, got {self.confidence}.")
-        if self.last is not None and self.last < 1:
-            raise ValueError(f"last must be at least 1, got {self.last}.")
-        if not self.server_lr > 0:
-            raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
+    server_lr: PositiveFloat = 1.0
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FoolsGoldState, Set[int]]:

@@ -43,7 +43,9 @@ class Hidden(Wrapper):
 
     seed: int = 0
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         own, name = type(self).__name__, type(self.algorithm).__name__
         if self.algorithm.needs_reference:
             raise ValueError(

@@ -32,15 +32,17 @@ losses: it chooses which cluster it attacks, as it does in the paper.
 import math
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.arrivals import alone, merged
 from phalanx.algorithms.several import Clusters, cluster_pool, step_each
 from phalanx.core import Algorithm, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.rng import numpy_generator
 from phalanx.weighting import Ignore, Preprocess
 
@@ -100,23 +102,13 @@ class IFCA(Algorithm[IFCAState]):
     can_join: ClassVar[bool] = True
     observed: ClassVar[tuple[str, ...]] = ("clusters", "iteration")
 
-    k: int = 2
-    share: float = 1.0
-    patience: int = 0
-    spread: float = 1.0
+    k: PositiveInt = 2
+    share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    patience: NonNegativeInt = 0
+    spread: Annotated[float, Meta(gt=0, le=1)] = 1.0
     seed: int = 0
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
-
-    def __post_init__(self) -> None:
-        checks = (
-            (self.k >= 1, f"k must be at least 1, got {self.k}"),
-            (0 < self.share <= 1, f"share must lie in (0, 1], got {self.share}"),
-            (self.patience >= 0, f"patience must be at least 0 rounds, got {self.patience}"),
-            (0 < self.spread <= 1, f"spread must lie in (0, 1], got {self.spread}"),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
 
     @property
     @override

@@ -45,7 +45,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -56,6 +56,7 @@ from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.rounds import Weighted, check_scope, relative_weights
 from phalanx.algorithms.staleness import Exponential, Staleness
 from phalanx.core import InfeasibleError, Updates, Vector, Verdict
+from phalanx.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
@@ -138,33 +139,25 @@ class Kardam(Weighted[KardamState]):
     synchronous: ClassVar[bool] = False
     observed: ClassVar[tuple[str, ...]] = ("threshold", "rejections")
 
-    f: int = 1
+    f: NonNegativeInt = 1
     dampening: Staleness = Exponential(0.1)
-    server_lr: float = 0.4
-    patience: int | None = None
+    server_lr: PositiveFloat = 0.4
+    patience: PositiveInt | None = None
     compared: Compared = "used"
     frequency: Frequency = "distinct"
-    memory: int = 1
+    memory: PositiveInt = 1
     interpolate: bool = False
     mixing: bool = False
     bootstrap: bool = False
     preprocess: Preprocess = Ignore()
 
+    @override
     def __post_init__(self) -> None:
-        checks = (
-            (self.f >= 0, f"f must be at least 0, got {self.f}"),
-            (0 < self.server_lr < math.inf, f"server_lr must be positive and finite, got {self.server_lr}"),
-            (
-                not self.mixing or self.server_lr <= 1,
-                f"server_lr must be at most 1 where models are mixed, as it is a weight, got {self.server_lr}",
-            ),
-            (self.patience is None or self.patience >= 1, f"patience must be at least 1, got {self.patience}"),
-            (self.compared in get_args(Compared), f'compared must be "used" or "own", got {self.compared!r}'),
-            (self.frequency in get_args(Frequency), f'frequency must be "distinct" or "each", got {self.frequency!r}'),
-            (self.memory >= 1, f"memory must be at least 1, got {self.memory}"),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
+        super().__post_init__()
+        if self.mixing and self.server_lr > 1:
+            raise ValueError(
+                f"server_lr must be at most 1 where models are mixed, as it is a weight, got {self.server_lr}."
+            )
         check_scope(self.preprocess, "Kardam")
 
     @classmethod

@@ -29,10 +29,11 @@ import math
 import warnings
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
@@ -40,7 +41,17 @@ from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.clustering.division import Division, Indices, divide
 from phalanx.clustering.tree import Tree
-from phalanx.core import Algorithm, Download, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import (
+    Algorithm,
+    Download,
+    InfeasibleError,
+    Pool,
+    Setting,
+    Updates,
+    Vector,
+    Verdict,
+)
+from phalanx.fields import PositiveInt
 from phalanx.numerics.linalg import cosine_similarity, direction
 from phalanx.weighting import Truncate
 from phalanx.wording import plural
@@ -135,24 +146,16 @@ class PerCluster(Wrapper):
         cached: largest number of directions that is kept on an edge of the tree for clients that come later.
     """
 
-    min_gap: float = 0.3
-    min_reported: float = 0.75
-    min_turns: int = 5
-    min_part_size: int = 3
-    memory: float = 0.8
-    cached: int = 20
+    min_gap: Annotated[float, Meta(gt=0, lt=2, description="it is a difference of cosines")] = 0.3
+    min_reported: Annotated[float, Meta(gt=0.5, le=1)] = 0.75
+    min_turns: PositiveInt = 5
+    min_part_size: Annotated[int, Meta(ge=2)] = 3
+    memory: Annotated[float, Meta(ge=0, lt=1)] = 0.8
+    cached: Annotated[int, Meta(ge=1, description="new clients are compared with it")] = 20
 
+    @override
     def __post_init__(self) -> None:
-        checks = (
-            (0 < self.min_gap < 2, f"min_gap must lie in (0, 2), got {self.min_gap}: it is a difference of cosines"),
-            (0.5 < self.min_reported <= 1, f"min_reported must be a share in (1/2, 1], got {self.min_reported}"),
-            (self.min_turns >= 1, f"min_turns must be at least 1, got {self.min_turns}"),
-            (self.min_part_size >= 2, f"min_part_size must be at least 2, got {self.min_part_size}"),
-            (0 <= self.memory < 1, f"memory must lie in [0, 1), got {self.memory}"),
-            (self.cached >= 1, f"cached must be at least 1, got {self.cached}: new clients are compared with it"),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
+        super().__post_init__()
         if self.algorithm.needs_reference:
             raise ValueError(
                 f"{self.algorithm.title} compares updates with a training of the server's own, which has one set of "

@@ -26,6 +26,7 @@ from typing_extensions import override
 
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import Algorithm, InfeasibleError, Vector
+from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.rng import Entropy, numpy_generator
 
 
@@ -52,15 +53,13 @@ class Private(Noisy):
         InfeasibleError: the algorithm needs the exact loss of each client, which is not protected.
     """
 
-    clip: float
-    noise_multiplier: float
+    clip: PositiveFloat
+    noise_multiplier: NonNegativeFloat
     seed: int | None = 0
 
+    @override
     def __post_init__(self) -> None:
-        if not 0 < self.clip < math.inf:
-            raise ValueError(f"clip must be positive and finite, got {self.clip}.")
-        if not 0 <= self.noise_multiplier < math.inf:
-            raise ValueError(f"noise_multiplier must be at least 0 and finite, got {self.noise_multiplier}.")
+        super().__post_init__()
         if self.exact_losses:
             raise InfeasibleError(
                 f"{type(self.algorithm).__name__} needs the exact loss of each client, and that tells of its examples "

@@ -39,6 +39,7 @@ from phalanx.aggregators import Choice
 from phalanx.aggregators.points import Points
 from phalanx.algorithms.rounds import Weighted, no_proof, verdicts_of, weights_of
 from phalanx.core import Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
 
@@ -72,15 +73,9 @@ class QFedAvg(Weighted[QFedAvgState]):
     exact_losses: ClassVar[bool] = True
     observed: ClassVar[tuple[str, ...]] = ("damping", "losses")
 
-    q: float = 0.1
-    lr: float | Schedule = 0.1
+    q: NonNegativeFloat = 0.1
+    lr: PositiveFloat | Schedule = 0.1
     preprocess: Preprocess = Ignore()
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.q < float("inf"):
-            raise ValueError(f"q must be at least 0 and finite, got {self.q}.")
-        if not isinstance(self.lr, Schedule) and not 0 < self.lr < float("inf"):
-            raise ValueError(f"lr must be positive and finite, got {self.lr}.")
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[QFedAvgState, Set[int]]:

@@ -10,6 +10,7 @@ from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import age_in_words, alone, merged
 from phalanx.algorithms.wrapper import OuterState, StatefulWrapper
 from phalanx.core import InfeasibleError, Pool, Setting, TooFewError, Updates, Vector, Verdict, lost_verdicts
+from phalanx.fields import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,16 @@ class Quorum(StatefulWrapper):
 
     synchronous: ClassVar[bool] = False
 
-    k: int
+    k: PositiveInt
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.algorithm.synchronous:
             name = type(self.algorithm).__name__
             raise ValueError(
                 f"Quorum makes a synchronous algorithm asynchronous, and {name} is so already: use it alone."
             )
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}.")
 
     @property
     @override

@@ -7,14 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
 from phalanx.core import Algorithm, InfeasibleError, Local, Matrix, State, Vector, Weights
+from phalanx.fields import CheckedFields, PositiveFloat, PositiveInt
 from phalanx.models import Model
 from phalanx.numerics.linalg import cosine_similarity, shortened
 
@@ -23,7 +25,7 @@ ROUNDING = 1e-9  # tolerance for quotas that are a whole number of entries but f
 
 
 @dataclass(frozen=True)
-class MedianNorm:
+class MedianNorm(CheckedFields):
     """A largest norm computed in each round: the median norm of its updates, times a factor.
 
     Half of the participants would have to send long updates to raise it.  Only the server knows it, so that
@@ -33,14 +35,10 @@ class MedianNorm:
         factor: positive.
     """
 
-    factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.factor < float("inf"):
-            raise ValueError(f"factor must be positive and finite, got {self.factor}.")
+    factor: PositiveFloat = 1.0
 
 
-class Allocation(ABC):
+class Allocation(CheckedFields, ABC):
     """The parts of a vector of which a quota takes the largest entries."""
 
     @abstractmethod
@@ -75,11 +73,7 @@ class PerLayer(Allocation):
         sizes: entries of each parameter tensor, in the order of the model's vector: weight, bias, weight, bias.
     """
 
-    sizes: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not self.sizes or min(self.sizes) < 1:
-            raise ValueError(f"sizes must be positive numbers of entries, at least one of them, got {self.sizes}.")
+    sizes: Annotated[tuple[PositiveInt, ...], Meta(min_length=1)]
 
     @classmethod
     def of(cls, model: Model, shape: tuple[int, ...], classes: int) -> "PerLayer":
@@ -181,26 +175,3 @@ def largest(vector: Vector, place: Float[Tensor, "d"], quota: float) -> Vector:
         quota: share of each part, in [0, 1]; a part of n entries gives ceil(quota n) of them.
     """
     return torch.where(place < quota - ROUNDING, vector, torch.zeros((), dtype=vector.dtype, device=vector.device))
-
-
-def check_reputation(algorithm: CumulativeClient[State], *more: tuple[bool, str]) -> None:
-    """Raise `ValueError` if hyper-parameters are out of range.
-
-    Args:
-        algorithm: has the hyper-parameters.
-        more: further conditions, each with its message.
-
-    Raises:
-        ValueError: names all hyper-parameters out of range.
-    """
-    gamma = algorithm.clip if isinstance(algorithm.clip, (int, float)) else 1.0
-    fade, threshold, own = algorithm.fade, algorithm.threshold, algorithm.own
-    checks = (
-        (0 <= fade <= 1, f"fade must lie in [0, 1], got {fade}"),
-        (0 <= threshold < 1, f"threshold must lie in [0, 1), got {threshold}: it is a share of 1 / |R|"),
-        (0 < gamma < float("inf"), f"clip must be positive, or None for no limit, got {algorithm.clip}"),
-        (own in get_args(Own), f"own must be one of {', '.join(get_args(Own))}, got {own!r}"),
-        *more,
-    )
-    if problems := [message for fine, message in checks if not fine]:
-        raise ValueError("; ".join(problems) + ".")

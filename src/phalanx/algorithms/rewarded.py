@@ -21,15 +21,17 @@ The server keeps two vectors for each client: its model, and the direction of it
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
 from phalanx.algorithms.wrapper import OuterStateWithoutVerdicts, StatefulWrapper
 from phalanx.core import Pool, Setting, Updates, Vector
+from phalanx.fields import NonNegativeFloat
 from phalanx.numerics.linalg import direction
 
 
@@ -65,15 +67,13 @@ class Rewarded(StatefulWrapper):
         allocation: of what a quota takes the largest entries.
     """
 
-    fade: float = 0.8
-    sharpness: float = 1.0
+    fade: Annotated[float, Meta(ge=0, lt=1, description="at 1 reputations would never leave zero")] = 0.8
+    sharpness: NonNegativeFloat = 1.0
     allocation: Allocation = Whole()
 
+    @override
     def __post_init__(self) -> None:
-        if not 0 <= self.fade < 1:
-            raise ValueError(f"fade must lie in [0, 1), got {self.fade}: at 1 reputations would never leave zero.")
-        if not 0 <= self.sharpness < float("inf"):
-            raise ValueError(f"sharpness must be at least 0, got {self.sharpness}.")
+        super().__post_init__()
         if self.algorithm.remembers:
             raise ValueError(
                 f"{self.algorithm.title} lets clients keep models of their own, so there is no one model to reward "

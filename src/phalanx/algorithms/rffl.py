@@ -36,10 +36,11 @@ Ours, and off by default: `probation`, a rule other than the mean for `aggregate
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
@@ -52,13 +53,13 @@ from phalanx.algorithms.reputation import (
     Own,
     PerLayer,
     Whole,
-    check_reputation,
     cos_sim,
     largest,
     places,
 )
 from phalanx.algorithms.rounds import no_proof, verdicts_of
 from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
+from phalanx.fields import INFINITE, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.promises.audit import combine
 from phalanx.weighting import AsReported, Ignore, Preprocess
@@ -144,25 +145,17 @@ class RFFL(CumulativeClient[RFFLState]):
         "agreement",
     )
 
-    fade: float = 0.8
-    threshold: float = 1 / 3
-    warmup: int = 0
-    clip: float | MedianNorm | None = MedianNorm()
+    fade: Annotated[float, Meta(ge=0, le=1)] = 0.8
+    threshold: Annotated[float, Meta(ge=0, lt=1, description="it is a share of 1 / |R|")] = 1 / 3
+    warmup: NonNegativeInt = 0
+    clip: PositiveFloat | MedianNorm | None = MedianNorm()
     allocation: Allocation = Whole()
     own: Own = "subtracted"
     preprocess: Preprocess = Ignore()
     aggregate: Aggregator = Mean()
-    probation: int = 0
-    min_coherence: float = 0.0
+    probation: NonNegativeInt = 0
+    min_coherence: Annotated[float, Meta(ge=0), INFINITE] = 0.0
     agreement: ByClass | None = None
-
-    def __post_init__(self) -> None:
-        check_reputation(
-            self,
-            (self.warmup >= 0, f"warmup must be at least 0 rounds, got {self.warmup}"),
-            (self.probation >= 0, f"probation must be at least 0 rounds, got {self.probation}"),
-            (self.min_coherence >= 0, f"min_coherence must be at least 0, got {self.min_coherence}"),
-        )
 
     @classmethod
     def authors(cls, layers: PerLayer, clip: float = 0.5) -> "RFFL":

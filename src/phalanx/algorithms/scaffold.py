@@ -36,6 +36,7 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import Correction, Download, Local, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import PositiveFloat
 from phalanx.promises.audit import combine
 from phalanx.weighting import AsReported, Preprocess
 
@@ -65,11 +66,7 @@ class SCAFFOLD(Weighted[SCAFFOLDState]):
 
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = AsReported()
-    server_lr: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.server_lr > 0:
-            raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
+    server_lr: PositiveFloat = 1.0
 
     @property
     @override

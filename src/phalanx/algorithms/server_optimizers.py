@@ -25,13 +25,15 @@ so that a rule's small error in a coordinate in which the honest clients hardly 
 from abc import abstractmethod
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts
 from phalanx.core import Pool, Setting, Updates, Vector
+from phalanx.fields import PositiveFloat
 from phalanx.training.sgd import Schedule
 
 
@@ -52,13 +54,7 @@ class ServerOptimizer(OneModelWrapper):
         server_lr: eta, or its schedule by version.
     """
 
-    server_lr: float | Schedule = 1.0
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.server_lr, Schedule) and not 0 < self.server_lr < float("inf"):
-            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
+    server_lr: PositiveFloat | Schedule = 1.0
 
     @property
     def first_square(self) -> float:
@@ -111,12 +107,7 @@ class FedAvgM(ServerOptimizer):
         momentum: beta, in [0, 1).
     """
 
-    momentum: float = 0.9
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_share("momentum", self.momentum)
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
 
     @override
     def moments(self, m: Vector, v: Vector, delta: Vector) -> tuple[Vector, Vector]:
@@ -138,16 +129,9 @@ class Adaptive(ServerOptimizer):
         tau: added to the root of the squares, positive; large values adapt less.
     """
 
-    server_lr: float | Schedule = 0.1
-    beta1: float = 0.9
-    tau: float = 1e-3
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_share("beta1", self.beta1)
-        if not 0 < self.tau < float("inf"):
-            raise ValueError(f"tau must be positive and finite, got {self.tau}.")
+    server_lr: PositiveFloat | Schedule = 0.1
+    beta1: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+    tau: PositiveFloat = 1e-3
 
     @property
     @override
@@ -178,7 +162,7 @@ class FedAdagrad(Adaptive):
         tau: added to the root of the sum of squares, positive; large values adapt less.
     """
 
-    beta1: float = 0.0
+    beta1: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
     @override
     def squares(self, v: Vector, square: Vector) -> Vector:
@@ -197,12 +181,7 @@ class FedAdam(Adaptive):
         beta2: share of the past in the mean of squares, in [0, 1).
     """
 
-    beta2: float = 0.99
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_share("beta2", self.beta2)
+    beta2: Annotated[float, Meta(ge=0, lt=1)] = 0.99
 
     @override
     def squares(self, v: Vector, square: Vector) -> Vector:
@@ -224,9 +203,3 @@ class FedYogi(FedAdam):
     @override
     def squares(self, v: Vector, square: Vector) -> Vector:
         return v - (1 - self.beta2) * square * (v - square).sign()
-
-
-def _check_share(name: str, value: float) -> None:
-    """Raise `ValueError` if a share of the past is not in [0, 1)."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must lie in [0, 1), got {value}.")

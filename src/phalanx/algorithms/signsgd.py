@@ -19,15 +19,17 @@ Where the paper leaves a choice:
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
 from phalanx.aggregators import Choice, SignMajority
 from phalanx.algorithms.rounds import Weighted, no_proof, verdicts_of, weights_of
 from phalanx.core import Matrix, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
 
@@ -57,18 +59,10 @@ class SignSGD(Weighted[SignSGDState]):
         preprocess: makes weights of the reported sizes; all are equal in the paper.
     """
 
-    server_lr: float | Schedule = 1e-3
-    momentum: float = 0.9
-    weight_decay: float = 0.0
+    server_lr: PositiveFloat | Schedule = 1e-3
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+    weight_decay: NonNegativeFloat = 0.0
     preprocess: Preprocess = Ignore()
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.server_lr, Schedule) and not 0 < self.server_lr < float("inf"):
-            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}.")
-        if not 0 <= self.weight_decay < float("inf"):
-            raise ValueError(f"weight_decay must be at least 0 and finite, got {self.weight_decay}.")
 
     # Role: client
     @override

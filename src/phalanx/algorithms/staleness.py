@@ -3,11 +3,15 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
 from typing_extensions import override
 
+from phalanx.fields import INFINITE, CheckedFields, NonNegativeInt
 
-class Staleness(ABC):
+
+class Staleness(CheckedFields, ABC):
     """s(tau) in [0, 1]: the weight of an update that is tau server updates old."""
 
     @abstractmethod
@@ -32,11 +36,7 @@ class Polynomial(Staleness):
         a: how fast old updates lose influence; 0 is constant.
     """
 
-    a: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not self.a >= 0:
-            raise ValueError(f"a must be at least 0, got {self.a}.")
+    a: Annotated[float, Meta(ge=0), INFINITE] = 0.5
 
     @override
     def __call__(self, age: int) -> float:
@@ -52,12 +52,8 @@ class Hinge(Staleness):
         b: age up to which an update counts in full, in server updates.
     """
 
-    a: float = 10.0
-    b: int = 4
-
-    def __post_init__(self) -> None:
-        if not (self.a >= 0 and self.b >= 0):
-            raise ValueError(f"a and b must be at least 0, got a = {self.a} and b = {self.b}.")
+    a: Annotated[float, Meta(ge=0), INFINITE] = 10.0
+    b: NonNegativeInt = 4
 
     @override
     def __call__(self, age: int) -> float:
@@ -72,11 +68,7 @@ class Exponential(Staleness):
         a: how fast old updates lose influence; 0 is constant.
     """
 
-    a: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not self.a >= 0:
-            raise ValueError(f"a must be at least 0, got {self.a}.")
+    a: Annotated[float, Meta(ge=0), INFINITE] = 0.1
 
     @override
     def __call__(self, age: int) -> float:

@@ -26,9 +26,10 @@ that holds it near a global model omega.  Deviations:
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
@@ -87,16 +88,10 @@ class StoCFL(Algorithm[StoCFLState]):
     can_join: ClassVar[bool] = True
     observed: ClassVar[tuple[str, ...]] = ("clusters",)
 
-    tau: float = 0.5
-    pull: float = 0.05
+    tau: Annotated[float, Meta(ge=-1, le=1, description="it is a cosine")] = 0.5
+    pull: Annotated[float, Meta(ge=0, lt=1)] = 0.05
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
-
-    def __post_init__(self) -> None:
-        if not -1 <= self.tau <= 1:
-            raise ValueError(f"tau must lie in [-1, 1], got {self.tau}: it is a cosine.")
-        if not 0 <= self.pull < 1:
-            raise ValueError(f"pull must lie in [0, 1), got {self.pull}.")
 
     @property
     @override

@@ -11,7 +11,9 @@ is not in a round, or whose update is lost, keeps its m_i.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
@@ -29,11 +31,11 @@ class WorkerMomentum(MomentumClient, Wrapper):
         momentum: beta, in [0, 1).
     """
 
-    momentum: float = 0.9
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
 
+    @override
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}.")
+        super().__post_init__()
         if not self.synchronous or self.algorithm.remembers or self.algorithm.corrects:
             raise InfeasibleError(
                 f"WorkerMomentum is for algorithms of rounds whose clients only train, and {self.algorithm.title} is "

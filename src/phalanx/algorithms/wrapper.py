@@ -254,7 +254,9 @@ class StatefulWrapper(Wrapper):
 class OneModelWrapper(StatefulWrapper):
     """A wrapper with a state of its own, around a synchronous algorithm with one model."""
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.synchronous or not serves_one_model(self.algorithm):
             has = "serves several models" if self.synchronous else "takes updates one at a time"
             raise InfeasibleError(

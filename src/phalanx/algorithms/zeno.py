@@ -30,6 +30,7 @@ from typing_extensions import override
 from phalanx.algorithms.arrivals import one_by_one
 from phalanx.algorithms.rounds import no_proof
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 class ZenoPlusPlusState(NamedTuple):
@@ -59,23 +60,19 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
     can_join: ClassVar[bool] = True
     needs_reference: ClassVar[bool] = True
 
-    server_lr: float = 0.2
-    rho: float = 0.002
-    epsilon: float = 0.0
-    reference_every: int = 10
+    server_lr: PositiveFloat = 0.2
+    rho: NonNegativeFloat = 0.002
+    epsilon: NonNegativeFloat = 0.0
+    reference_every: PositiveInt = 10
 
+    @override
     def __post_init__(self) -> None:
-        if not 0 < self.server_lr < float("inf"):
-            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
-        if not (0 <= self.rho < float("inf") and 0 <= self.epsilon < float("inf")):
-            raise ValueError(f"rho and epsilon must be at least 0 and finite, got {self.rho} and {self.epsilon}.")
+        super().__post_init__()
         if self.rho > self.server_lr and not self.epsilon:
             raise ValueError(
                 f"rho must be at most server_lr if epsilon is 0, got {self.rho} and {self.server_lr}: no cosine is "
                 "rho / server_lr, and nothing would ever be used."
             )
-        if self.reference_every < 1:
-            raise ValueError(f"reference_every must be at least 1, got {self.reference_every}.")
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ZenoPlusPlusState, Set[int]]:

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from phalanx.core import InfeasibleError, Matrix, Rule, Vector
 from phalanx.data import Dataset
+from phalanx.fields import CheckedFields
 from phalanx.training.local import LocalTask, LocalTrainer
 
 
@@ -125,7 +126,7 @@ class Knowledge:
         return forged
 
 
-class Attack:
+class Attack(CheckedFields):
     """A client that is honest in every respect; a subclass overrides the methods by which it attacks.
 
     Attackers draw from random streams of their own, so honest clients draw the same numbers with and without them.  An

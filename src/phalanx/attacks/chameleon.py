@@ -30,6 +30,7 @@ from phalanx.attacks.attack import AttackTask
 from phalanx.attacks.training import Masking, OwnTraining
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
+from phalanx.fields import PositiveFloat
 from phalanx.rng import stream
 from phalanx.training.local import LocalTask, LocalTrainer
 from phalanx.training.sgd import LocalSGD, Trainer
@@ -48,13 +49,7 @@ class Chameleon(OwnTraining):
         temperature: t of the contrastive loss.
     """
 
-    temperature: float = 0.07
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature must be positive and finite, got {self.temperature}.")
+    temperature: PositiveFloat = 0.07
 
     @override
     def check_trainer(self, honest: LocalTrainer) -> None:

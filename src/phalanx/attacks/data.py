@@ -1,16 +1,18 @@
 """Attacks on the inputs of the training data."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
 from phalanx.attacks.attack import Attack, Role
-from phalanx.attacks.labels import a_class, aimed_at, different, one_of
+from phalanx.attacks.labels import aimed_at, different, one_of
 from phalanx.data import Dataset
+from phalanx.fields import FiniteFloat, NonNegativeInt
 
 TRIGGER = ((0, 2), (1, 1), (2, 0), (2, 2))  # row and column of the bright pixels in a square of 3 x 3
 
@@ -26,12 +28,14 @@ class NoiseInputs(Attack):
         high: largest value of the noise.
     """
 
-    low: float = -10.0
-    high: float = 10.0
+    low: FiniteFloat = -10.0
+    high: FiniteFloat = 10.0
 
+    @override
     def __post_init__(self) -> None:
-        if not -math.inf < self.low < self.high < math.inf:
-            raise ValueError(f"low must be below high, both finite, got {self.low} and {self.high}.")
+        super().__post_init__()
+        if self.low >= self.high:
+            raise ValueError(f"low must be below high, got {self.low} and {self.high}.")
 
     @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
@@ -62,23 +66,17 @@ class Backdoor(Attack):
         margin: number of pixels between the 3 x 3 square of the trigger and the lower and right edges.
     """
 
-    target: int = 0
-    source: int | None = None
-    share: float = 0.5
-    value: float = 1.0
-    margin: int = 1
+    target: NonNegativeInt = 0
+    source: NonNegativeInt | None = None
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    value: FiniteFloat = 1.0
+    margin: NonNegativeInt = 1
 
+    @override
     def __post_init__(self) -> None:
-        a_class(target=self.target)
+        super().__post_init__()
         if self.source is not None:
-            a_class(source=self.source)
             different(source=self.source, target=self.target)
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must lie in (0, 1], got {self.share}.")
-        if not math.isfinite(self.value):
-            raise ValueError(f"value must be finite, got {self.value}.")
-        if self.margin < 0:
-            raise ValueError(f"margin must be at least 0, got {self.margin}.")
 
     @property
     def pixels(self) -> Sequence[tuple[int, int]]:
@@ -144,15 +142,13 @@ class DistributedBackdoor(Backdoor):
         piece: the part with which all attackers train, counted from 0; null: each attacker has its own.
     """
 
-    parts: int = 4
-    piece: int | None = None
+    parts: Annotated[int, Meta(ge=2, le=len(TRIGGER))] = 4
+    piece: NonNegativeInt | None = None
 
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= self.parts <= len(TRIGGER):
-            raise ValueError(f"parts must be from 2 to {len(TRIGGER)}, got {self.parts}.")
-        if self.piece is not None and not 0 <= self.piece < self.parts:
+        if self.piece is not None and self.piece >= self.parts:
             raise ValueError(f"piece must be from 0 to {self.parts - 1}, got {self.piece}.")
 
     @property
@@ -184,15 +180,14 @@ class EdgeCases(Attack):
         share: share of the examples of the class that count as unusual, in (0, 1]; at least one if there is one.
     """
 
-    source: int = 7
-    target: int = 1
-    share: float = 0.2
+    source: NonNegativeInt = 7
+    target: NonNegativeInt = 1
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.2
 
+    @override
     def __post_init__(self) -> None:
-        a_class(source=self.source, target=self.target)
+        super().__post_init__()
         different(source=self.source, target=self.target)
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must lie in (0, 1], got {self.share}.")
 
     @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:

@@ -11,14 +11,16 @@ of these.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.attacks.attack import Attack, Colluding, Knowledge, Update, needed
 from phalanx.attacks.update import uniform
 from phalanx.core import Matrix, Vector
+from phalanx.fields import PositiveFloat
 from phalanx.numerics.linalg import norms, squared_distances
 
 
@@ -38,12 +40,8 @@ class FangKrum(Colluding):
         knows: "all": the updates of all clients; "own": what the attackers would send if they were honest.
     """
 
-    smallest: float = 1e-5
+    smallest: PositiveFloat = 1e-5
     knows: Literal["all", "own"] = "all"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.smallest < math.inf:
-            raise ValueError(f"smallest must be positive and finite, got {self.smallest}.")
 
     @override
     def collude(self, knowledge: Knowledge) -> Vector:
@@ -93,14 +91,10 @@ class FangTrimmedMean(Attack):
 
     omniscient: ClassVar[bool] = True
 
-    b: float = 2.0
+    b: Annotated[float, Meta(gt=1)] = 2.0
     draw: Literal["end", "uniform"] = "end"
     of: Literal["model", "update"] = "model"
     knows: Literal["all", "own"] = "all"
-
-    def __post_init__(self) -> None:
-        if not 1 < self.b < math.inf:
-            raise ValueError(f"b must be above 1 and finite, got {self.b}.")
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:

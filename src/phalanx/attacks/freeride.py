@@ -4,7 +4,6 @@ They do not mean to do damage, only to send an update that looks like work.  The
 `Rescale(0.0)`.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +13,7 @@ from typing_extensions import override
 from phalanx.attacks.attack import Attack, Knowledge, Update
 from phalanx.attacks.update import normal, uniform
 from phalanx.core import Vector
+from phalanx.fields import NonNegativeFloat, PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,7 @@ class RandomFreeRider(Attack):
         bound: largest absolute value of an entry. The norm is about bound * sqrt(d / 3).
     """
 
-    bound: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.bound < math.inf:
-            raise ValueError(f"bound must be positive and finite, got {self.bound}.")
+    bound: PositiveFloat = 1.0
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
@@ -55,12 +51,8 @@ class LazyFreeRider(Attack):
         downloads: what the server sends after the first download: "models", or "changes" to them.
     """
 
-    std: float = 1e-3
+    std: NonNegativeFloat = 1e-3
     downloads: Literal["models", "changes"] = "models"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.std < math.inf:
-            raise ValueError(f"std must be at least 0 and finite, got {self.std}.")
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from phalanx.attacks.attack import Attack
 from phalanx.data import NO_LABEL, Dataset
+from phalanx.fields import NonNegativeInt
 from phalanx.rng import generator
 
 Labels = Int[Tensor, "n"]
@@ -44,10 +45,7 @@ class AllLabelsTo(Relabelling):
         target: the class of all labels.
     """
 
-    target: int = 0
-
-    def __post_init__(self) -> None:
-        a_class(target=self.target)
+    target: NonNegativeInt = 0
 
     @override
     def relabelled(self, y: Labels, classes: int) -> Labels:
@@ -72,11 +70,12 @@ class LabelFlip(Relabelling):
         target: the class that they get as label.
     """
 
-    source: int = 1
-    target: int = 7
+    source: NonNegativeInt = 1
+    target: NonNegativeInt = 7
 
+    @override
     def __post_init__(self) -> None:
-        a_class(source=self.source, target=self.target)
+        super().__post_init__()
         different(source=self.source, target=self.target)
 
     @override
@@ -99,11 +98,12 @@ class LabelSwap(Relabelling):
         b: the second class.
     """
 
-    a: int = 1
-    b: int = 7
+    a: NonNegativeInt = 1
+    b: NonNegativeInt = 7
 
+    @override
     def __post_init__(self) -> None:
-        a_class(a=self.a, b=self.b)
+        super().__post_init__()
         different(a=self.a, b=self.b)
 
     @override
@@ -170,13 +170,6 @@ def aimed_at(test: Dataset, chosen: Tensor) -> Dataset:
         return test.of(chosen)
     kept = chosen.flatten(1).any(1)
     return replace(test.of(kept), y=test.y[kept].masked_fill(~chosen[kept], NO_LABEL))
-
-
-def a_class(**fields: int) -> None:
-    """Raise `ValueError` for a negative class."""
-    for name, value in fields.items():
-        if value < 0:
-            raise ValueError(f"{name} must be a class, 0 or above, got {value}.")
 
 
 def different(**fields: int) -> None:

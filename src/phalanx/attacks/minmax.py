@@ -7,7 +7,6 @@ found by halving (Algorithm 1).  In the paper the first step is half of the firs
 be reached; the authors' program, and this one, begin with a larger step: gamma lies between 0 and twice `start`.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing_extensions import override
 
 from phalanx.attacks.attack import Colluding, Knowledge
 from phalanx.core import Matrix, Vector
+from phalanx.fields import PositiveFloat
 from phalanx.numerics.linalg import gram
 
 
@@ -35,13 +35,8 @@ class Bounded(Colluding):
     """
 
     perturbation: Literal["unit", "std", "sign"] = "unit"
-    start: float = 10.0
-    precision: float = 1e-5
-
-    def __post_init__(self) -> None:
-        for name, value in (("start", self.start), ("precision", self.precision)):
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {value}.")
+    start: PositiveFloat = 10.0
+    precision: PositiveFloat = 1e-5
 
     @abstractmethod
     def measure(self, squares: Float[Tensor, "*rows h"]) -> Tensor:

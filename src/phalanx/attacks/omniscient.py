@@ -11,6 +11,7 @@ from typing_extensions import override
 from phalanx.attacks.attack import Colluding, Forged, Knowledge, Update, needed
 from phalanx.attacks.search import damage, grid_search, line_search
 from phalanx.core import Matrix, Vector
+from phalanx.fields import FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from phalanx.numerics.linalg import gram
 
 
@@ -36,12 +37,8 @@ class ALIE(Colluding):
             send if they were honest, as in the paper, without knowledge of others.
     """
 
-    z: float | Literal["paper", "preprint", "search", "grid"] = "paper"
+    z: FiniteFloat | Literal["paper", "preprint", "search", "grid"] = "paper"
     estimate: Literal["honest", "own"] = "honest"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.z, str) and not math.isfinite(self.z):
-            raise ValueError(f"z must be finite, got {self.z}.")
 
     @property
     @override
@@ -92,11 +89,7 @@ class InnerProduct(Colluding):
             the rule as the server calls it in this round.
     """
 
-    epsilon: float | Literal["search", "grid"] = 0.1
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.epsilon, str) and not 0 < self.epsilon < math.inf:
-            raise ValueError(f"epsilon must be positive and finite, got {self.epsilon}.")
+    epsilon: PositiveFloat | Literal["search", "grid"] = 0.1
 
     @property
     @override
@@ -138,13 +131,13 @@ class Mimic(Colluding):
         warmup: number of rounds in which z and the client are learned, at least 1; null: in each round again.
     """
 
-    target: int | Literal["learned"] = "learned"
-    warmup: int | None = None
+    target: NonNegativeInt | Literal["learned"] = "learned"
+    warmup: PositiveInt | None = None
 
+    @override
     def __post_init__(self) -> None:
-        if not isinstance(self.target, str) and self.target < 0:
-            raise ValueError(f"target must be the id of a client, 0 or above, got {self.target}.")
-        if self.warmup is not None and (self.warmup < 1 or not isinstance(self.target, str)):
+        super().__post_init__()
+        if self.warmup is not None and not isinstance(self.target, str):
             raise ValueError(
                 f'warmup must be at least 1, and target "learned", got {self.warmup} and {self.target}. Set warmup to '
                 "null for a client that is given."

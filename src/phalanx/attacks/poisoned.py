@@ -5,13 +5,15 @@ Xie, Fang and Gong, "Model Poisoning Attacks to Federated Learning via Multi-Rou
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.attacks.attack import Forged, Knowledge, Remembering, Update
 from phalanx.core import Vector
+from phalanx.fields import PositiveInt
 from phalanx.rng import generator
 
 SMALLEST = 0.5  # the factor is lowered no further, as in the authors' program
@@ -45,19 +47,10 @@ class PoisonedFL(Remembering):
         seed: seed of the signs, which all attackers share.
     """
 
-    factor: float = 8.0
-    lower: float = 0.7
-    every: int = 50
+    factor: Annotated[float, Meta(gt=SMALLEST)] = 8.0
+    lower: Annotated[float, Meta(gt=0, lt=1)] = 0.7
+    every: PositiveInt = 50
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        checks = (
-            (SMALLEST < self.factor < math.inf, f"factor must be above {SMALLEST} and finite, got {self.factor}"),
-            (0 < self.lower < 1, f"lower must lie in (0, 1), got {self.lower}"),
-            (self.every >= 1, f"every must be at least 1, got {self.every}"),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
 
     def signs(self, like: Vector) -> Vector:
         """Return s, entries of -1 and 1."""

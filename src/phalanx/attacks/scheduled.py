@@ -9,6 +9,7 @@ from typing_extensions import override
 from phalanx.attacks.attack import HONEST, Attack, Forged, Knowledge, Role, Update
 from phalanx.core import Vector
 from phalanx.data import Dataset
+from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.training.local import LocalTrainer
 
 
@@ -30,17 +31,15 @@ class Scheduled(Attack):
     has_parts: ClassVar[bool] = True
 
     attack: Attack
-    start: int = 0
+    start: NonNegativeInt = 0
     stop: int | None = None
-    every: int = 1
+    every: PositiveInt = 1
 
+    @override
     def __post_init__(self) -> None:
-        if self.start < 0:
-            raise ValueError(f"start must be at least 0, got {self.start}.")
+        super().__post_init__()
         if self.stop is not None and self.stop <= self.start:
             raise ValueError(f"stop must be above start, which is {self.start}, got {self.stop}.")
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1, got {self.every}.")
 
     def attacks_in(self, version: int) -> bool:
         """Return whether the attackers attack in a version."""

@@ -4,12 +4,12 @@ A size is reported once, at enrolment (`phalanx.engine.guard.Guard` refuses impo
 false size with an attack on data or updates.
 """
 
-import math
 from dataclasses import dataclass
 
 from typing_extensions import override
 
 from phalanx.attacks.attack import Attack
+from phalanx.fields import PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,7 @@ class ReportSize(Attack):
         size: number of examples to report, at least 1.
     """
 
-    size: int = 1_000_000
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, got {self.size}.")
+    size: PositiveInt = 1_000_000
 
     @override
     def reported_size(self, size: int) -> int:
@@ -42,11 +38,7 @@ class ReportTimes(Attack):
         factor: factor on the true number, above 0: 10 reports ten times as many, 0.1 a tenth.
     """
 
-    factor: float = 10.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.factor < math.inf:
-            raise ValueError(f"factor must be positive and finite, got {self.factor}.")
+    factor: PositiveFloat = 10.0
 
     @override
     def reported_size(self, size: int) -> int:

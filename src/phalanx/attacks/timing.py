@@ -5,15 +5,16 @@ what it sent to each client refuses unrequested answers, duplicates and wrong ve
 update that claims the current version from a new one.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.attacks.attack import Answer, Attack, Meanwhile
+from phalanx.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,7 @@ class Flood(Attack):
         seconds: seconds from its download to its answer.
     """
 
-    seconds: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0 < self.seconds < math.inf:
-            raise ValueError(f"seconds must be positive and finite, got {self.seconds}.")
+    seconds: PositiveFloat = 0.01
 
     @override
     def delay(self, seconds: float, rng: torch.Generator) -> float:
@@ -51,14 +48,8 @@ class Linger(Attack):
         seconds: seconds to wait in addition.
     """
 
-    factor: float = 10.0
-    seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.factor < math.inf:
-            raise ValueError(f"factor must be at least 1 and finite, got {self.factor}.")
-        if not 0 <= self.seconds < math.inf:
-            raise ValueError(f"seconds must be at least 0 and finite, got {self.seconds}.")
+    factor: Annotated[float, Meta(ge=1)] = 10.0
+    seconds: NonNegativeFloat = 0.0
 
     @override
     def delay(self, seconds: float, rng: torch.Generator) -> float:
@@ -79,11 +70,7 @@ class HoldBack(Attack):
 
     holds_back: ClassVar[bool] = True
 
-    versions: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.versions is not None and self.versions < 1:
-            raise ValueError(f"versions must be at least 1, got {self.versions}.")
+    versions: PositiveInt | None = None
 
     @override
     def sends_now(self, meanwhile: Meanwhile) -> bool:
@@ -102,12 +89,8 @@ class Replay(Attack):
         claims_old: whether it claims the old version, for which the update was computed.
     """
 
-    age: int = 1
+    age: PositiveInt = 1
     claims_old: bool = False
-
-    def __post_init__(self) -> None:
-        if self.age < 1:
-            raise ValueError(f"age must be at least 1, got {self.age}.")
 
     @property
     @override
@@ -130,11 +113,7 @@ class Duplicate(Attack):
         copies: number of copies in all, at least 2.
     """
 
-    copies: int = 3
-
-    def __post_init__(self) -> None:
-        if self.copies < 2:
-            raise ValueError(f"copies must be at least 2, got {self.copies}.")
+    copies: Annotated[int, Meta(ge=2)] = 3
 
     @override
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
@@ -155,7 +134,9 @@ class ClaimVersion(Attack):
     ahead: int = 1
     honest_too: bool = False
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.ahead:
             raise ValueError("ahead must not be 0, which is the true version.")
 

@@ -152,7 +152,9 @@ class Sybils(Attack):
     send: Literal["first", "mean"] = "first"
     seed: int = 0
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.attack.remembers or self.attack.has_parts:
             raise ValueError(
                 f"Sybils needs an attack that is the same for all attackers in all rounds, got {self.attack}. "

@@ -7,15 +7,17 @@ clients, draws minibatches as they do, and changes the loss, the gradient or the
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from jaxtyping import Int
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
 from phalanx.attacks.attack import Attack, AttackTask, Knowledge, Update
 from phalanx.core import InfeasibleError, Vector
+from phalanx.fields import FiniteFloat, PositiveFloat, PositiveInt
 from phalanx.training.local import LocalTrainer
 from phalanx.training.sgd import Added, LocalSGD, Trainer
 
@@ -31,14 +33,8 @@ class OwnTraining(Attack, ABC):
 
     trains: ClassVar[bool] = True
 
-    epochs: int | None = None
-    lr: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.epochs is not None and self.epochs < 1:
-            raise ValueError(f"epochs must be at least 1, got {self.epochs}.")
-        if self.lr is not None and not 0 < self.lr < math.inf:
-            raise ValueError(f"lr must be positive and finite, got {self.lr}.")
+    epochs: PositiveInt | None = None
+    lr: PositiveFloat | None = None
 
     @abstractmethod
     def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
@@ -85,16 +81,8 @@ class ConstrainAndScale(OwnTraining):
         factor: factor on the update. n / (attackers * server_lr) among n clients of equal weight replaces the model.
     """
 
-    alpha: float = 0.7
-    factor: float = 1.0
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.alpha <= 1:
-            raise ValueError(f"alpha must lie in (0, 1], got {self.alpha}.")
-        if not math.isfinite(self.factor):
-            raise ValueError(f"factor must be finite, got {self.factor}.")
+    alpha: Annotated[float, Meta(gt=0, le=1)] = 0.7
+    factor: FiniteFloat = 1.0
 
     @override
     def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
@@ -123,13 +111,7 @@ class ProjectedTraining(OwnTraining):
         radius: largest norm of the update.
     """
 
-    radius: float = 1.0
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.radius < math.inf:
-            raise ValueError(f"radius must be positive and finite, got {self.radius}.")
+    radius: PositiveFloat = 1.0
 
     @override
     def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
@@ -149,13 +131,7 @@ class Neurotoxin(OwnTraining):
         keep: share of the entries that are kept, in (0, 1).
     """
 
-    keep: float = 0.05
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.keep < 1:
-            raise ValueError(f"keep must lie in (0, 1), got {self.keep}.")
+    keep: Annotated[float, Meta(gt=0, lt=1)] = 0.05
 
     @override
     def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:

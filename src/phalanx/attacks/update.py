@@ -1,14 +1,15 @@
 """Attacks on the update that need only the attacker's own update."""
 
-import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.attacks.attack import Attack, Knowledge, Update
 from phalanx.core import Vector
+from phalanx.fields import FiniteFloat, PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,8 @@ class Gaussian(Attack):
         add: whether to add the noise to the honest update instead of replacing it.
     """
 
-    std: float = 1.0
+    std: PositiveFloat = 1.0
     add: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.std < math.inf:
-            raise ValueError(f"std must be positive and finite, got {self.std}.")
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
@@ -49,12 +46,8 @@ class RandomPerturbation(Attack):
         replace: whether to send only the noise.
     """
 
-    strength: float = 0.1
+    strength: PositiveFloat = 0.1
     replace: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.strength < math.inf:
-            raise ValueError(f"strength must be positive and finite, got {self.strength}.")
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
@@ -76,11 +69,7 @@ class Rescale(Attack):
             Learning", 2020: the average becomes the attackers' model, once the honest updates are small.
     """
 
-    factor: float = -10.0
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.factor):
-            raise ValueError(f"factor must be finite, got {self.factor}.")
+    factor: FiniteFloat = -10.0
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
@@ -98,11 +87,7 @@ class RandomRescale(Attack):
         bound: largest absolute value of a factor.
     """
 
-    bound: float = 100.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.bound < math.inf:
-            raise ValueError(f"bound must be positive and finite, got {self.bound}.")
+    bound: PositiveFloat = 100.0
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
@@ -143,11 +128,7 @@ class RandomInversion(Attack):
         share: probability that an entry is inverted, in (0, 1].
     """
 
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must lie in (0, 1], got {self.share}.")
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.5
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
@@ -167,11 +148,7 @@ class ModelNegation(Attack):
         factor: 1 for the update -w; 2 for -2 w, which makes its own model -w.
     """
 
-    factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.factor < math.inf:
-            raise ValueError(f"factor must be positive and finite, got {self.factor}.")
+    factor: PositiveFloat = 1.0
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from phalanx import wording
-from phalanx.runs.canonical import PLAIN, configurable, members
+from phalanx.fields import PLAIN, members
+from phalanx.runs.canonical import configurable
 
 LIKE = 0.7  # how near a name must be to be suggested, from 0 to 1
 KNOWN_AS = {  # names in the literature, in lower case

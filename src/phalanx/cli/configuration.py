@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from phalanx.cli import advice
+from phalanx.fields import PLAIN, declared, members
 from phalanx.reading import contents, decoded, load
-from phalanx.runs.canonical import PLAIN, configurable, configuration, import_path, members
+from phalanx.runs.canonical import configurable, configuration, import_path
 from phalanx.wording import is_path, shown
 
 SEQUENCES: dict[Any, type] = {tuple: tuple, list: list, set: set, frozenset: frozenset}
@@ -41,10 +42,11 @@ class Text(str):
 
 
 class Parameter(NamedTuple):
-    """A parameter of a class."""
+    """A parameter of a class; `declared` are its types, with ranges."""
 
     kind: Any
     default: Any = inspect.Parameter.empty
+    declared: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,12 @@ def parameters(kind: type) -> dict[str, Parameter]:
     """Return what a class takes: the fields of a dataclass, or the arguments of `__init__`."""
     hints = _hints(kind)
     if dataclasses.is_dataclass(kind):
-        return {f.name: Parameter(hints.get(f.name, Any), _default(f)) for f in dataclasses.fields(kind) if f.init}
+        full = declared(kind)
+        return {
+            f.name: Parameter(hints.get(f.name, Any), _default(f), full.get(f.name, (Any,)))
+            for f in dataclasses.fields(kind)
+            if f.init
+        }
     signature, named = (
         inspect.signature(kind),
         (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY),
@@ -301,7 +308,7 @@ def _meant_further_in(given: str, before: Any, path: str) -> str:
     """Return a question for the option of the class at that place whose value has nearly the given name."""
     if "." in given or not isinstance(before, Chosen):
         return ""
-    for name, (kind, _) in parameters(before.kind).items():
+    for name, (kind, _, _) in parameters(before.kind).items():
         if close := advice.near(given, advice.choices(kind)):
             return f" Did you mean --{path}.{name} {close}?"
         if found := _meant_further_in(given, before.values.get(name), f"{path}.{name}"):

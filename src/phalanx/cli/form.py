@@ -85,7 +85,7 @@ class Form(Parser):
         _, texts = documentation(parameter.kind)
         for inner, its in parameters(parameter.kind).items():
             default = getattr(parameter.default, inner, its.default)
-            self._add(group, f"{name}.{inner}", Parameter(its.kind, default), texts.get(inner, ""))
+            self._add(group, f"{name}.{inner}", its._replace(default=default), texts.get(inner, ""))
 
     @override
     def options(self, arguments: Sequence[str]) -> Options:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from phalanx.cli import advice
 from phalanx.cli.configuration import Chosen, Parameter, by_default, made, parameters, sole
 from phalanx.cli.parser import Parser
-from phalanx.runs.canonical import PLAIN, members
+from phalanx.fields import PLAIN, bare, described, members, range_of
 
 
 @cache
@@ -33,7 +33,7 @@ def _arguments(text: str) -> dict[str, str]:
 
 def option_help(path: str, text: str, parameter: Parameter) -> str:
     """Return the help of one option: what it does, what can be given, the default."""
-    words = ", or ".join(_kinds(path, parameter.kind))
+    words = ", or ".join(_kinds(path, parameter))
     default = "required" if parameter.default is inspect.Parameter.empty else f"default: {_shown(parameter.default)}"
     return f"{sentence(text)} ({words}{'; ' if words else ''}{default})".strip().replace("%", "%%")
 
@@ -53,10 +53,12 @@ def _shown(default: Any) -> str:
     return repr(default).lower() if isinstance(default, bool) else repr(default)
 
 
-def _kinds(path: str, kind: Any) -> list[str]:
-    """Return in words what can be given; nothing where the placeholder shows it."""
-    numbers = {int, float}.issubset(members(kind))
-    words = [PLAIN[k][1] for k in members(kind) if k in PLAIN and k is not type(None) and not (numbers and k is int)]
+def _kinds(path: str, parameter: Parameter) -> list[str]:
+    """Return in words what can be given, with ranges; nothing where the placeholder shows it."""
+    kind, full = parameter.kind, parameter.declared or members(parameter.kind)
+    numbers = {int, float}.issubset(map(bare, full)) and not any(map(range_of, full))
+    plain = [k for k in full if bare(k) in PLAIN and k is not type(None) and not (numbers and k is int)]
+    words = [described(k) for k in plain]
     if names := advice.choices(kind):
         words.append(f"one of {', '.join(names)}, or the import path of your own")
     elif sole(kind) is not None:
@@ -88,7 +90,7 @@ def class_help(path: str, kind: Any, value: Any) -> Parser:
     parser = Parser("", f"{value.kind.__name__}: {summary}", usage=SUPPRESS, add_help=False, epilog=empty)
     group = parser.add_argument_group("options")
     for name, parameter in taken.items():
-        shown = parameter if name not in value.values else Parameter(parameter.kind, made(value.values[name]))
+        shown = parameter if name not in value.values else parameter._replace(default=made(value.values[name]))
         help_ = option_help(f"{path}.{name}", texts.get(name, ""), shown)
         parser.add_to_group(group, f"--{path}.{name}", metavar=placeholder(name, parameter.kind), help=help_)
     return parser

@@ -14,13 +14,16 @@ instead.  `reuse` does so with those that are recent: an old one would push on w
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from phalanx.core import Updates, Vector
+from phalanx.fields import CheckedFields, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(CheckedFields):
     """Remembers an update of each client: one vector as long as the model for each, and no more.
 
     Args:
@@ -32,17 +35,9 @@ class Memory:
             name those who report: their weights, and those of what is remembered, add up to 1.
     """
 
-    rounds: int = 30
-    rate: float = 1.0
-    reuse: int = 2
-
-    def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ValueError(f"rounds must be at least 1, got {self.rounds}.")
-        if not 0 < self.rate <= 1:
-            raise ValueError(f"rate must lie in (0, 1], got {self.rate}.")
-        if self.reuse < 0:
-            raise ValueError(f"reuse must be at least 0, got {self.reuse}.")
+    rounds: PositiveInt = 30
+    rate: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    reuse: NonNegativeInt = 2
 
 
 class Remembered(NamedTuple):

@@ -13,18 +13,20 @@ Fewer than half of the clients move the median only within what the others have,
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from msgspec import Meta
 from torch import Tensor
 
 from phalanx.clustering.spanning_tree import maximum_spanning_tree
+from phalanx.fields import CheckedFields, PositiveInt
 
 
 @dataclass(frozen=True)
-class Peel:
+class Peel(CheckedFields):
     """Peels small odd groups off a cluster: their updates are filtered, and later they become clusters of their own.
 
     Args:
@@ -35,18 +37,9 @@ class Peel:
         rounds: of the rounds in which a client reported, how many in a row it must be odd to be split off for good.
     """
 
-    at_most: int
-    gap: float = 0.5
-    rounds: int = 3
-
-    def __post_init__(self) -> None:
-        checks = (
-            (self.at_most >= 1, f"at_most must be at least 1 client, got {self.at_most}"),
-            (0 < self.gap < 2, f"gap must lie in (0, 2), got {self.gap}: it is a difference of cosines"),
-            (self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}"),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
+    at_most: PositiveInt
+    gap: Annotated[float, Meta(gt=0, lt=2, description="it is a difference of cosines")] = 0.5
+    rounds: PositiveInt = 3
 
 
 class Odd(NamedTuple):

@@ -19,13 +19,16 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.files import FETCH_AGAIN, Layout, download, found, text_file
 from phalanx.data.sources import Source
-from phalanx.data.words import Vocabulary, check_sizes, language, next_words, spread, words_of
+from phalanx.data.words import Vocabulary, VocabularySize, language, next_words, spread, words_of
+from phalanx.fields import PositiveInt
 
 Article = tuple[int, list[str]]  # topic from 0, words
 
@@ -55,16 +58,11 @@ class AGNews(Source):
         tests: largest number of test examples, at least 1, evenly spread over the corpora; all if not given.
     """
 
-    corpora: int = 20
-    vocabulary: int | None = 10_000
-    sequence: int = 50
-    limit: int | None = None
-    tests: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.corpora < 1 or self.corpora % len(TOPICS):
-            raise ValueError(f"corpora must be a multiple of {len(TOPICS)}, one topic each, got {self.corpora}.")
-        check_sizes(self)
+    corpora: Annotated[int, Meta(ge=len(TOPICS), multiple_of=len(TOPICS), description="a topic each")] = 20
+    vocabulary: VocabularySize | None = 10_000
+    sequence: PositiveInt = 50
+    limit: PositiveInt | None = None
+    tests: PositiveInt | None = None
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:

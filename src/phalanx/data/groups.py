@@ -14,10 +14,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import NO_LABEL, Dataset
+from phalanx.fields import CheckedFields, PositiveInt
 from phalanx.rng import generator
 
 
-class Groups(ABC):
+class Groups(CheckedFields, ABC):
     """A division of clients into groups, and the data of each group.  A subclass is a frozen dataclass."""
 
     @property
@@ -57,12 +58,8 @@ class PermutedLabels(Groups):
         seed: seed of the permutations, which all differ.
     """
 
-    count: int = 4
+    count: PositiveInt = 4
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count must be at least 1, got {self.count}.")
 
     @property
     @override
@@ -99,7 +96,9 @@ class SwappedLabels(Groups):
 
     pairs: tuple[tuple[int, int], ...] = ((1, 7), (3, 5), (4, 9), (2, 8))
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.pairs:
             raise ValueError("pairs must name two classes for each of one group or more, got none.")
         if wrong := [pair for pair in self.pairs if min(pair) < 0 or pair[0] == pair[1]]:
@@ -129,7 +128,9 @@ class RotatedImages(Groups):
 
     quarter_turns: tuple[int, ...] = (0, 2)
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.quarter_turns:
             raise ValueError("quarter_turns must name a number of turns for each of one group or more, got none.")
 
@@ -162,11 +163,7 @@ class Topics(Groups):
         count: number of topics, at least 1.
     """
 
-    count: int = 4
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count must be at least 1, got {self.count}.")
+    count: PositiveInt = 4
 
     @property
     @override

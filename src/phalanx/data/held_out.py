@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
@@ -24,12 +26,8 @@ class HeldOut(Source):
     """
 
     source: Source
-    share: float = 0.2
+    share: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise ValueError(f"share must be between 0 and 1, both excluded, got {self.share}.")
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:

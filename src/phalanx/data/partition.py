@@ -7,21 +7,23 @@ the arguments, gives every client at least one example and returns the examples 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import labels_in
+from phalanx.fields import CheckedFields, FiniteFloat, NonNegativeFloat, PositiveFloat, PositiveInt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class Partition(ABC):
+class Partition(CheckedFields, ABC):
     """A rule that assigns examples to clients.  A subclass is a frozen dataclass that defines `assign`."""
 
     allow_empty: bool = False  # whether clients may have no examples
@@ -210,11 +212,8 @@ class Dirichlet(Partition):
         allow_empty: whether clients may have no examples.
     """
 
-    alpha: float = 0.5
+    alpha: PositiveFloat = 0.5
     allow_empty: bool = False
-
-    def __post_init__(self) -> None:
-        _require(0 < self.alpha < np.inf, "alpha", "positive and finite", self.alpha)
 
     @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
@@ -249,11 +248,8 @@ class Shards(Partition):
         allow_empty: whether clients may have no examples.
     """
 
-    classes_per_client: int = 2
+    classes_per_client: PositiveInt = 2
     allow_empty: bool = False
-
-    def __post_init__(self) -> None:
-        _require(self.classes_per_client >= 1, "classes_per_client", "at least 1", self.classes_per_client)
 
     @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
@@ -280,11 +276,8 @@ class PowerLaw(Partition):
     """
 
     uses_labels: ClassVar[bool] = False
-    exponent: float = 1.5
+    exponent: NonNegativeFloat = 1.5
     allow_empty: bool = False
-
-    def __post_init__(self) -> None:
-        _require(0 <= self.exponent < np.inf, "exponent", "at least 0 and finite", self.exponent)
 
     @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
@@ -305,11 +298,8 @@ class LinearRamp(Partition):
     """
 
     uses_labels: ClassVar[bool] = False
-    ratio: float = 15.9
+    ratio: Annotated[float, Meta(ge=1)] = 15.9
     allow_empty: bool = False
-
-    def __post_init__(self) -> None:
-        _require(1 <= self.ratio < np.inf, "ratio", "at least 1 and finite", self.ratio)
 
     @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
@@ -335,15 +325,15 @@ class ClassImbalance(Partition):
         allow_empty: whether clients may have no examples.
     """
 
-    fewest: int = 1
-    most: int | None = None
-    each: int | None = None
+    fewest: PositiveInt = 1
+    most: PositiveInt | None = None
+    each: PositiveInt | None = None
     allow_empty: bool = False
 
+    @override
     def __post_init__(self) -> None:
-        _require(self.fewest >= 1, "fewest", "at least 1", self.fewest)
+        super().__post_init__()
         _require(self.most is None or self.most >= self.fewest, "most", f"at least fewest = {self.fewest}", self.most)
-        _require(self.each is None or self.each >= 1, "each", "at least 1", self.each)
 
     @property
     @override
@@ -412,11 +402,8 @@ class ClassSplit(Partition):
         allow_empty: whether clients may have no examples.
     """
 
-    parts: int | None = None
+    parts: PositiveInt | None = None
     allow_empty: bool = False
-
-    def __post_init__(self) -> None:
-        _require(self.parts is None or self.parts >= 1, "parts", "at least 1", self.parts)
 
     @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
@@ -449,13 +436,9 @@ class LognormalSizes(Partition):
     """
 
     uses_labels: ClassVar[bool] = False
-    mu: float = 1.5
-    sigma: float = 3.45
+    mu: FiniteFloat = 1.5
+    sigma: NonNegativeFloat = 3.45
     allow_empty: bool = False
-
-    def __post_init__(self) -> None:
-        _require(-np.inf < self.mu < np.inf, "mu", "finite", self.mu)
-        _require(0 <= self.sigma < np.inf, "sigma", "at least 0 and finite", self.sigma)
 
     @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
@@ -485,16 +468,10 @@ class DirichletMultinomialSizes(Partition):
     """
 
     uses_labels: ClassVar[bool] = False
-    mu: float = 1.5
-    sigma: float = 3.45
-    draws: int = 100
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        _require(-np.inf < self.mu < np.inf, "mu", "finite", self.mu)
-        _require(0 <= self.sigma < np.inf, "sigma", "at least 0 and finite", self.sigma)
-        _require(self.draws >= 1, "draws", "at least 1", self.draws)
-        _require(0 <= self.seed < 2**32, "seed", "an integer from 0 to 2^32 - 1", self.seed)
+    mu: FiniteFloat = 1.5
+    sigma: NonNegativeFloat = 3.45
+    draws: PositiveInt = 100
+    seed: Annotated[int, Meta(ge=0, lt=4294967296)] = 1
 
     def sizes(self, n: int) -> Ints:
         """Return the sizes of the clients for n examples, each at least 1; the draw determines their number."""

@@ -25,7 +25,8 @@ from typing_extensions import override
 from phalanx.data.dataset import Dataset
 from phalanx.data.files import FETCH_AGAIN, Layout, download, found, text_lines
 from phalanx.data.sources import Source
-from phalanx.data.words import Vocabulary, check_sizes, sentences, spread
+from phalanx.data.words import Vocabulary, VocabularySize, sentences, spread
+from phalanx.fields import PositiveInt
 
 Sentence = tuple[int, list[str]]  # class, words
 
@@ -54,13 +55,10 @@ class MR(Source):
         tests: largest number of test examples, at least 1, evenly spread over the classes; all if not given.
     """
 
-    vocabulary: int | None = 20_000
-    sequence: int = 60
-    limit: int | None = None
-    tests: int | None = None
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
+    vocabulary: VocabularySize | None = 20_000
+    sequence: PositiveInt = 60
+    limit: PositiveInt | None = None
+    tests: PositiveInt | None = None
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
@@ -100,13 +98,10 @@ class SST(Source):
         tests: largest number of test examples, at least 1, evenly spread; all if not given.
     """
 
-    vocabulary: int | None = 20_000
-    sequence: int = 60
-    limit: int | None = None
-    tests: int | None = None
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
+    vocabulary: VocabularySize | None = 20_000
+    sequence: PositiveInt = 60
+    limit: PositiveInt | None = None
+    tests: PositiveInt | None = None
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:

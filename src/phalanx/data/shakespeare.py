@@ -40,6 +40,7 @@ from typing_extensions import override
 from phalanx.data.dataset import NO_LABEL, Dataset
 from phalanx.data.files import FETCH_AGAIN
 from phalanx.data.sources import Source
+from phalanx.fields import PositiveInt
 
 Role = list[str]  # speeches, in the order of the play
 Pieces = npt.NDArray[np.int64]  # (n, sequence + 1), indices of characters
@@ -66,18 +67,10 @@ class Shakespeare(Source):
         tests: largest number of test examples, at least 1, evenly spread over the roles; all if not given.
     """
 
-    roles: int | None = 715
-    sequence: int = 80
-    limit: int | None = None
-    tests: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.sequence < 1:
-            raise ValueError(f"sequence must be at least 1 character, got {self.sequence}.")
-        for name in ("roles", "limit", "tests"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, or null for all, got {value}.")
+    roles: PositiveInt | None = 715
+    sequence: PositiveInt = 80
+    limit: PositiveInt | None = None
+    tests: PositiveInt | None = None
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:

@@ -5,20 +5,22 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from msgspec import Meta
 from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.files import TEN, Bytes, read_cifar10, read_idx
+from phalanx.fields import CheckedFields, PositiveInt
 from phalanx.installation import installation
 
 
-class Source(ABC):
+class Source(CheckedFields, ABC):
     """The source of a data set.  A printable value; nothing is read before `load`."""
 
     @abstractmethod
@@ -50,11 +52,7 @@ class Digits(Source):
         test_share: share of each class in the test part, between 0 and 1; each part has an example of each class.
     """
 
-    test_share: float = 0.2
-
-    def __post_init__(self) -> None:
-        if not 0 < self.test_share < 1:
-            raise ValueError(f"test_share must be between 0 and 1, both excluded, got {self.test_share}.")
+    test_share: Annotated[float, Meta(gt=0, lt=1)] = 0.2
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
@@ -105,13 +103,8 @@ class MNIST(Source):
     """
 
     standardize: bool = False
-    limit: int | None = None
-    padding: int = 0
-
-    def __post_init__(self) -> None:
-        _check_limit(self.limit)
-        if not 0 <= self.padding <= WIDEST_PADDING:
-            raise ValueError(f"padding must be between 0 and {WIDEST_PADDING} pixels, got {self.padding}.")
+    limit: PositiveInt | None = None
+    padding: Annotated[int, Meta(ge=0, le=WIDEST_PADDING)] = 0
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
@@ -137,10 +130,7 @@ class FashionMNIST(Source):
     """
 
     standardize: bool = False
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_limit(self.limit)
+    limit: PositiveInt | None = None
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
@@ -162,20 +152,12 @@ class CIFAR10(Source):
     """
 
     standardize: bool = False
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_limit(self.limit)
+    limit: PositiveInt | None = None
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 3, 32, 32)."""
         return _datasets(*read_cifar10(data_dir), self.standardize, self.limit)
-
-
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, or None for all train examples, got {limit}.")
 
 
 def _padded(part: Bytes, padding: int) -> Bytes:
@@ -234,7 +216,9 @@ class HuggingFace(Source):
     inputs: str = "image"
     label: str = "label"
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.path.strip("/ "):
             raise ValueError(f"path must name a data set or a folder, got {self.path!r}.")
 
@@ -293,7 +277,9 @@ class InMemory(Source):
     test: Dataset
     name: str = "in-memory"
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         ours, theirs = map(_kind, (self.train, self.test))
         if ours != theirs:
             raise ValueError(

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from glob import glob
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
@@ -60,7 +61,7 @@ class TableFile(Source):
     path: str
     label: str
     test: str | None = None
-    test_share: float = 0.2
+    test_share: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     owner: str | None = None
     drop: tuple[str, ...] = ()
     class_names: tuple[int | str, ...] | None = None
@@ -69,13 +70,13 @@ class TableFile(Source):
     targets: bool = False
     impute: Impute = "refuse"
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if _is_pattern(self.path) and self.owner is not None:
             raise ValueError(
                 f"path {self.path!r} names a file for each owner, and owner is {self.owner!r}. Leave out owner."
             )
-        if not 0 < self.test_share < 1:
-            raise ValueError(f"test_share must be between 0 and 1, both excluded, got {self.test_share}.")
 
     @property
     def file_digests(self) -> Mapping[str, str]:

@@ -22,7 +22,8 @@ from typing_extensions import override
 from phalanx.data.dataset import Dataset
 from phalanx.data.files import FETCH_AGAIN, Layout, found, text_lines
 from phalanx.data.sources import Source
-from phalanx.data.words import Vocabulary, check_sizes, language, next_words, spread, words_of
+from phalanx.data.words import Vocabulary, VocabularySize, language, next_words, spread, words_of
+from phalanx.fields import PositiveInt
 from phalanx.installation import installation
 
 LAYOUTS: list[Layout] = [
@@ -57,16 +58,11 @@ class WikiText2(Source):
         tests: largest number of test examples, at least 1, evenly spread; all if not given.
     """
 
-    vocabulary: int | None = None
-    least: int = 4
-    sequence: int = 128
-    limit: int | None = None
-    tests: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.least < 1:
-            raise ValueError(f"least must be at least 1, got {self.least}.")
-        check_sizes(self)
+    vocabulary: VocabularySize | None = None
+    least: PositiveInt = 4
+    sequence: PositiveInt = 128
+    limit: PositiveInt | None = None
+    tests: PositiveInt | None = None
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:

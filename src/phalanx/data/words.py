@@ -7,11 +7,12 @@ vocabulary, the most frequent first.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from msgspec import Meta
 
 from phalanx.data.dataset import NO_LABEL, Dataset
 
@@ -30,6 +31,9 @@ def words_of(text: str) -> list[str]:
     This is the tokenizer "basic_english" of torchtext.  Texts that it has already processed do not change.
     """
     return text.lower().replace("<br />", " ").translate(APART).split()
+
+
+VocabularySize = Annotated[int, Meta(gt=SIGNS, description="padding, unknown, end and a word")]
 
 
 class Vocabulary:
@@ -97,21 +101,3 @@ def spread(data: Dataset, count: int | None) -> Dataset:
     """Return `count` examples, evenly spread over all; all examples if there are fewer, or if None."""
     n, total = len(data) if count is None else min(count, len(data)), len(data)
     return data if n == total else data.of(torch.arange(n) * total // n)
-
-
-def check_sizes(source: Any) -> None:
-    """Raise `ValueError` for impossible sizes of a source of texts.
-
-    Raises:
-        ValueError: if `vocabulary` has no room for a word, or `sequence`, `limit` or `tests` is below 1.
-    """
-    if source.vocabulary is not None and source.vocabulary <= SIGNS:
-        raise ValueError(
-            f"vocabulary must be at least {SIGNS + 1}: padding, unknown, end and a word. Got {source.vocabulary}."
-        )
-    if source.sequence < 1:
-        raise ValueError(f"sequence must be at least 1 word, got {source.sequence}.")
-    for name in ("limit", "tests"):
-        value = getattr(source, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, or null for all, got {value}.")

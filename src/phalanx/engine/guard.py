@@ -11,12 +11,14 @@ from copy import copy
 from dataclasses import dataclass
 from numbers import Real
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from phalanx.core import Reply, Updates, Vector
+from phalanx.fields import CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.training.vector import rows_as_matrix
 from phalanx.wording import plural
 
@@ -39,7 +41,7 @@ class Checked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Guard:
+class Guard(CheckedFields):
     """The checks of everything that clients send.
 
     Args:
@@ -49,18 +51,10 @@ class Guard:
         max_size: largest number of examples that a client may report.
     """
 
-    max_norm: float = 1e15
-    max_staleness: int | None = None
-    max_size: int = 1_000_000_000
+    max_norm: Annotated[float, Meta(gt=0, lt=1e18, description="beyond, float32 overflows")] = 1e15
+    max_staleness: NonNegativeInt | None = None
+    max_size: PositiveInt = 1_000_000_000
     unable: ClassVar[Mapping[int, str]] = MappingProxyType({})  # by client that cannot train, why
-
-    def __post_init__(self) -> None:
-        if not 0 < self.max_norm < 1e18:
-            raise ValueError(f"max_norm must lie in (0, 1e18), got {self.max_norm}: beyond, float32 overflows.")
-        if self.max_staleness is not None and self.max_staleness < 0:
-            raise ValueError(f"max_staleness must be at least 0, got {self.max_staleness}.")
-        if self.max_size < 1:
-            raise ValueError(f"max_size must be at least 1, got {self.max_size}.")
 
     def excusing(self, unable: Mapping[int, str]) -> "Guard":
         """Return a guard that does not let in these clients, which cannot train, each with the reason."""

@@ -1,13 +1,15 @@
 """Rounds that are lost: their updates are too few for the rule, or it has no result for them."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
+
+from phalanx.fields import CheckedFields, PositiveInt
 
 After = Literal["skip", "wait"]
 
 
 @dataclass(frozen=True)
-class LostRounds:
+class LostRounds(CheckedFields):
     """The consequence of a lost round.
 
     A round is lost if its updates are too few for the algorithm, or its rule has no result for them.  The model stays
@@ -20,10 +22,4 @@ class LostRounds:
     """
 
     then: After = "skip"
-    most: int = 10
-
-    def __post_init__(self) -> None:
-        if self.then not in get_args(After):
-            raise ValueError(f'then must be "skip" or "wait", got {self.then!r}.')
-        if self.most < 1:
-            raise ValueError(f"most must be at least 1, got {self.most}.")
+    most: PositiveInt = 10

@@ -2,7 +2,12 @@
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
+from typing_extensions import override
+
+from phalanx.fields import CheckedFields
 from phalanx.rng import numpy_generator
 
 Sampler = Callable[[Set[int], int], Set[int]]  # ready clients, attempt -> the sampled ones
@@ -14,7 +19,7 @@ def everyone(ready: Set[int], attempt: int) -> Set[int]:
 
 
 @dataclass(frozen=True)
-class Participation:
+class Participation(CheckedFields):
     """A sampler that draws a random share of the ready clients, at least one.
 
     Args:
@@ -24,14 +29,14 @@ class Participation:
         attackers: that number, included in the share; None draws Byzantine and honest clients alike.
     """
 
-    share: float
+    share: Annotated[float, Meta(gt=0, le=1)]
     seed: int
     byzantine: frozenset[int] = frozenset()
     attackers: int | None = None
 
+    @override
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"participation must lie in (0, 1], got {self.share}.")
+        super().__post_init__()
         if self.attackers is not None and not 0 <= self.attackers <= len(self.byzantine):
             known = len(self.byzantine)
             raise ValueError(f"attackers must be among the {known} Byzantine clients, got {self.attackers}.")

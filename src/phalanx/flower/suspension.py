@@ -9,10 +9,12 @@ Both are kept by client id, which belongs to the client's key.  Two things are c
   a client that answers one task in three would hold up two rounds in three for ever.
 """
 
-import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from msgspec import Meta
+
+from phalanx.fields import INFINITE, CheckedFields, NonNegativeFloat, PositiveInt
 from phalanx.wording import plural
 
 
@@ -27,7 +29,7 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Suspension:
+class Suspension(CheckedFields):
     """Rules for suspending clients, and the shortest time between two tasks of a client.
 
     Args:
@@ -43,22 +45,11 @@ class Suspension:
             that honest clients need. 0 by default, since too large a value slows the honest clients down.
     """
 
-    strikes: int = 3
-    misses: int = 3
-    sentence: float = 3600.0
-    interval: float = 0.0
-    leak: float = 0.25
-
-    def __post_init__(self) -> None:
-        checks = (
-            (self.strikes >= 1, f"strikes must be at least 1, got {self.strikes}"),
-            (self.misses >= 1, f"misses must be at least 1, got {self.misses}"),
-            (self.sentence > 0, f"sentence must be positive, got {self.sentence}"),
-            (self.leak > 0, f"leak must be positive, got {self.leak}"),
-            (0 <= self.interval < math.inf, f"interval must be at least 0 and finite, got {self.interval}"),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
+    strikes: PositiveInt = 3
+    misses: PositiveInt = 3
+    sentence: Annotated[float, Meta(gt=0), INFINITE] = 3600.0
+    interval: NonNegativeFloat = 0.0
+    leak: Annotated[float, Meta(gt=0), INFINITE] = 0.25
 
     def struck(self, standing: Standing, now: float, why: str) -> Standing:
         """Return the standing after an invalid signed answer."""

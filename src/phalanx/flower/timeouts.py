@@ -1,11 +1,15 @@
 """Timeouts of the server."""
 
-import math
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from phalanx.fields import CheckedFields, PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True)
-class Timeouts:
+class Timeouts(CheckedFields):
     """Timeouts and polling intervals of the server, in seconds of wall time.
 
     Args:
@@ -23,21 +27,12 @@ class Timeouts:
         roll_call: time between two checks of the connected nodes and of the roster.
     """
 
-    answer: float = 600.0
-    absent: float = 30.0
-    enrolment: float = 120.0
-    least: int | None = None
-    poll: float = 0.5
-    roll_call: float = 3.0
-    introduction: float = 30.0
-    margin: float | None = 4.0
-    shortest: float = 60.0
-
-    def __post_init__(self) -> None:
-        for name in ("answer", "absent", "enrolment", "poll", "roll_call", "introduction", "shortest"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}.")
-        if self.margin is not None and not 1 <= self.margin < math.inf:
-            raise ValueError(f"margin must be at least 1 and finite, or None, got {self.margin}.")
-        if self.least is not None and self.least < 1:
-            raise ValueError(f"least must be at least 1, got {self.least}.")
+    answer: PositiveFloat = 600.0
+    absent: PositiveFloat = 30.0
+    enrolment: PositiveFloat = 120.0
+    least: PositiveInt | None = None
+    poll: PositiveFloat = 0.5
+    roll_call: PositiveFloat = 3.0
+    introduction: PositiveFloat = 30.0
+    margin: Annotated[float, Meta(ge=1)] | None = 4.0
+    shortest: PositiveFloat = 60.0

@@ -1,11 +1,13 @@
 """The MNIST network of Cox, Malan, Chen and Decouchant, *Asynchronous Byzantine Federated Learning* (Catalyst)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
 from torch import nn
 from typing_extensions import override
 
-from phalanx.models.model import Model, check_dropout, check_task
+from phalanx.models.model import Model, check_task
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,8 @@ class CoxCNN(Model):
         ValueError: if a probability is outside [0, 1).
     """
 
-    dropout: float = 0.5
-    channel_dropout: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_dropout("dropout", self.dropout)
-        check_dropout("channel_dropout", self.channel_dropout)
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.5
+    channel_dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.5
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:

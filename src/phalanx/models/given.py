@@ -31,7 +31,9 @@ class GivenModule(Model):
 
     module: nn.Module
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if lazy := [name for name, parameter in self.module.named_parameters() if is_lazy(parameter)]:
             raise ValueError(
                 f"A module must know its size before the first batch, got lazy parameters {lazy}. "

@@ -1,14 +1,17 @@
 """The convolutional network of Kim, *Convolutional Neural Networks for Sentence Classification* (EMNLP 2014)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from typing_extensions import override
 
-from phalanx.models.model import Model, check_dropout
+from phalanx.fields import PositiveInt
+from phalanx.models.model import Model
 from phalanx.models.parts import Joined, Largest, Transposed
-from phalanx.models.recurrent import check_sizes, check_text
+from phalanx.models.recurrent import check_text
 
 
 @dataclass(frozen=True)
@@ -37,17 +40,11 @@ class KimCNN(Model):
         ValueError: if a size is below 1, or the probability is outside [0, 1).
     """
 
-    vocabulary: int = 20_000
-    embedding: int = 300
-    filters: int = 100
-    widths: tuple[int, ...] = (3, 4, 5)
-    dropout: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_sizes(self, "vocabulary", "embedding", "filters")
-        if not self.widths or min(self.widths) < 1:
-            raise ValueError(f"widths must be of one convolution or more, at least 1 word each, got {self.widths}.")
-        check_dropout("dropout", self.dropout)
+    vocabulary: PositiveInt = 20_000
+    embedding: PositiveInt = 300
+    filters: PositiveInt = 100
+    widths: Annotated[tuple[PositiveInt, ...], Meta(min_length=1)] = (3, 4, 5)
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.5
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

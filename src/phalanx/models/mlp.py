@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from torch import nn
 from typing_extensions import override
 
-from phalanx.models.model import Model, check_dropout, check_task
+from phalanx.fields import PositiveInt
+from phalanx.models.model import Model, check_task
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,9 @@ class MLP(Model):
         ValueError: if a width is not positive, or the dropout is outside [0, 1).
     """
 
-    hidden: tuple[int, ...] = (64,)
-    dropout: float = 0.0
+    hidden: tuple[PositiveInt, ...] = (64,)
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     start: Literal["torch", "glorot"] = "torch"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.hidden, (tuple, list)):
-            raise ValueError(f"hidden must be a sequence of widths, such as (64,) for one layer, got {self.hidden!r}.")
-        if any(width < 1 for width in self.hidden):
-            raise ValueError(f"hidden must be widths of at least 1 unit, got {self.hidden}.")
-        check_dropout("dropout", self.dropout)
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:

@@ -4,8 +4,10 @@ from abc import ABC, abstractmethod
 
 from torch import nn
 
+from phalanx.fields import CheckedFields
 
-class Model(ABC):
+
+class Model(CheckedFields, ABC):
     """The description of a network.  Subclasses are frozen dataclasses; equal descriptions build equal architectures.
 
     Unless a model says otherwise, its parameters have the initial values of torch's layers (Kaiming-uniform with
@@ -51,16 +53,6 @@ def check_task(model: Model, shape: tuple[int, ...], classes: int, *suitable: tu
             f"{model} takes examples of shape {expected}, got {tuple(shape)}. "
             "Resize the images, or choose LeNet (images from 16x16 on) or MLP (anything)."
         )
-
-
-def check_dropout(name: str, rate: float) -> None:
-    """Raise `ValueError` for a dropout rate outside [0, 1).
-
-    Raises:
-        ValueError: if the rate is negative, NaN, or at least 1.
-    """
-    if not 0 <= rate < 1:
-        raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {rate}.")
 
 
 def relu_and_pool() -> tuple[nn.Module, nn.Module]:

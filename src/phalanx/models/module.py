@@ -30,7 +30,9 @@ class TorchModule(Model):
     path: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         parts = self.path.split(".")
         if len(parts) < 2 or not all(part.isidentifier() for part in parts):
             raise ValueError(f"path must have the form package.module.name, like torch.nn.Linear, got {self.path!r}.")

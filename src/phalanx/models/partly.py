@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from phalanx.fields import PositiveInt
 from phalanx.installation import installation
 from phalanx.models.model import Model
 
@@ -69,14 +70,10 @@ class LoRA(Model):
 
     model: Model
     layers: tuple[str, ...]
-    rank: int = 4
-    alpha: int = 8
+    rank: PositiveInt = 4
+    alpha: PositiveInt = 8
     base: Literal["float32", "bfloat16"] = "float32"
     train: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.rank < 1 or not self.alpha > 0:
-            raise ValueError(f"rank must be at least 1 and alpha positive, got {self.rank} and {self.alpha}.")
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -91,7 +88,11 @@ class LoRA(Model):
         except ImportError as error:
             raise ModuleNotFoundError(f"LoRA needs the package peft: {installation('lora')}.") from error
         module = self.model.build(shape, classes).to(getattr(torch, self.base))
-        settings = LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=list(self.layers))
+        settings = LoraConfig(
+            r=self.rank,
+            lora_alpha=self.alpha,
+            target_modules=list(self.layers),
+        )
         adapted: nn.Module = inject_adapter_in_model(settings, module)
         names = [name for name, _ in adapted.named_parameters()]
         if unknown := [pattern for pattern in self.train if not any(fnmatchcase(name, pattern) for name in names)]:

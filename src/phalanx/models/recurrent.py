@@ -32,17 +32,6 @@ class NextSign(nn.Module):
         return scores.transpose(1, 2)
 
 
-def check_sizes(model: Model, *names: str) -> None:
-    """Raise `ValueError` for a layer without units.
-
-    Raises:
-        ValueError: if one of the named fields is below 1.
-    """
-    for name in names:
-        if getattr(model, name) < 1:
-            raise ValueError(f"{name} must be at least 1, got {getattr(model, name)}.")
-
-
 def check_text(model: Model, shape: tuple[int, ...], classes: int, signs: str, example: str) -> None:
     """Raise `ValueError` unless the examples are texts.
 

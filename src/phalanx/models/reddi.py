@@ -6,8 +6,9 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from phalanx.fields import PositiveInt
 from phalanx.models.model import Model
-from phalanx.models.recurrent import NextSign, check_sizes, check_text
+from phalanx.models.recurrent import NextSign, check_text
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,9 @@ class CharLSTM(Model):
         ValueError: if one of them is below 1.
     """
 
-    embedding: int = 8
-    hidden: int = 256
-    layers: int = 2
-
-    def __post_init__(self) -> None:
-        check_sizes(self, "embedding", "hidden", "layers")
+    embedding: PositiveInt = 8
+    hidden: PositiveInt = 256
+    layers: PositiveInt = 2
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -7,8 +7,9 @@ import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor, nn
 from typing_extensions import override
 
+from phalanx.fields import PositiveInt
 from phalanx.models.model import Model
-from phalanx.models.recurrent import check_sizes, check_text
+from phalanx.models.recurrent import check_text
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,14 @@ class CausalTransformer(Model):
         ValueError: if a size is below 1, or `width` is not a multiple of `heads`.
     """
 
-    width: int = 64
-    layers: int = 2
-    heads: int = 4
+    width: PositiveInt = 64
+    layers: PositiveInt = 2
+    heads: PositiveInt = 4
     tied: bool = True
 
+    @override
     def __post_init__(self) -> None:
-        check_sizes(self, "width", "layers", "heads")
+        super().__post_init__()
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {self.width} and {self.heads}.")
 

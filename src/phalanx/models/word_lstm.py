@@ -1,12 +1,15 @@
 """The recurrent network for next words of Cox et al. 2024 and Sattler et al. 2019."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
 from torch import nn
 from typing_extensions import override
 
-from phalanx.models.model import Model, check_dropout
-from phalanx.models.recurrent import NextSign, check_sizes, check_text
+from phalanx.fields import PositiveInt
+from phalanx.models.model import Model
+from phalanx.models.recurrent import NextSign, check_text
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,10 @@ class WordLSTM(Model):
         ValueError: if a size is below 1, or the probability is outside [0, 1).
     """
 
-    embedding: int = 100
-    hidden: int = 256
-    layers: int = 2
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_sizes(self, "embedding", "hidden", "layers")
-        check_dropout("dropout", self.dropout)
+    embedding: PositiveInt = 100
+    hidden: PositiveInt = 256
+    layers: PositiveInt = 2
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

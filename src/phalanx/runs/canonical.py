@@ -18,13 +18,12 @@ import inspect
 import json
 import math
 import sys
-import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 FORM = 2  # version of the canonical form; part of every identity
 
@@ -241,71 +240,3 @@ def _beside(name: str, folder: Path) -> set[str]:
     near = {n for n in names if isinstance(n, str) and n in sys.modules and _foreign(n)}
     package = name.partition(".")[0]
     return {n for n in near if n.partition(".")[0] == package or ((file := _file(n)) and file.parent == folder)}
-
-
-# Checks of fields
-
-PLAIN: dict[Any, tuple[type, str]] = {
-    int: (Integral, "an integer"),
-    float: (Real, "a number"),
-    bool: (bool, "true or false"),
-    str: (str, "text"),
-    type(None): (type(None), "null"),
-}
-
-
-def check_fields(value: Any, remedies: Mapping[str, str]) -> None:
-    """Check that the fields of a dataclass have their declared types.
-
-    Args:
-        value: the dataclass.
-        remedies: for a field, what to do if it holds something else.
-
-    Raises:
-        TypeError: a field holds something else, or, at any depth, a class instead of an instance.
-    """
-    declared = typing.get_type_hints(type(value))
-    for f in dataclasses.fields(value):
-        given, kinds = getattr(value, f.name), members(declared[f.name])
-        _check_instance(given, f.name)
-        if not any(_is_a(given, kind) for kind in kinds):
-            words = " or ".join(map(_described, kinds))
-            remedy = f" {remedies[f.name]}" if f.name in remedies else ""
-            raise TypeError(f"{f.name} must be {words}, got {_short(given)} ({type(given).__name__}).{remedy}")
-
-
-def _check_instance(value: Any, path: str) -> None:
-    """Raise TypeError if a class is given instead of an instance, in a value or in its fields."""
-    if isinstance(value, type):
-        name = value.__name__
-        raise TypeError(f"{path} must be a value, got the class {name}. Write {name}(), with its arguments if any.")
-    if dataclasses.is_dataclass(value) and configurable(type(value)):
-        for f in dataclasses.fields(value):
-            _check_instance(getattr(value, f.name, None), f"{path}.{f.name}")
-
-
-def members(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the type alone."""
-    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
-    return typing.get_args(kind) if union else (kind,)
-
-
-def _is_a(value: Any, kind: Any) -> bool:
-    if typing.get_origin(kind) is Literal:
-        return value in typing.get_args(kind)
-    if kind in PLAIN:
-        return isinstance(value, PLAIN[kind][0]) and (kind is bool or not isinstance(value, bool))
-    return not isinstance(kind, type) or isinstance(value, kind)
-
-
-def _short(value: object) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _described(kind: Any) -> str:
-    if typing.get_origin(kind) is Literal:
-        return "one of " + ", ".join(map(repr, typing.get_args(kind)))
-    if kind in PLAIN:
-        return PLAIN[kind][1]
-    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"

@@ -24,10 +24,12 @@ from typing import Annotated, Any, BinaryIO, NamedTuple, get_type_hints
 import msgspec
 import torch
 from jaxtyping import UInt8
+from msgspec import Meta
 from torch import Tensor
 
 from phalanx.core import InfeasibleError
 from phalanx.engine.loop import Snapshot
+from phalanx.fields import INFINITE, CheckedFields
 from phalanx.runs.history import History
 from phalanx.runs.packing import Packed, Unpackable, pack, unpack
 from phalanx.runs.record import CHECKPOINT, HISTORY, read_lines
@@ -40,7 +42,7 @@ SPEED = 1e8  # bytes per second; how fast a disk is, until one has been seen at 
 
 
 @dataclasses.dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(CheckedFields):
     """The schedule of checkpoints of a run.
 
     It is also saved when Ctrl-C or a mistake ends it, as it was at the last step; for that, what the state and the
@@ -52,12 +54,8 @@ class Checkpoint:
         resume: whether a run goes on from the checkpoint that its folder holds. If not, it starts over.
     """
 
-    every_seconds: float = 60.0
+    every_seconds: Annotated[float, Meta(ge=0), INFINITE] = 60.0
     resume: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.every_seconds >= 0:
-            raise ValueError(f"every_seconds must be at least 0, got {self.every_seconds}.")
 
 
 EVERY_MINUTE = Checkpoint()

@@ -18,16 +18,18 @@ from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import safetensors.torch
 import torch
+from msgspec import Meta
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import TableReading
+from phalanx.fields import INFINITE, CheckedFields
 from phalanx.models import Model
 from phalanx.rng import borrowed
 from phalanx.runs.canonical import configuration
@@ -44,7 +46,7 @@ Tensors = Mapping[str, Tensor]  # the `state_dict` of a module, on the CPU
 
 
 @dataclass(frozen=True)
-class SavedModels:
+class SavedModels(CheckedFields):
     """The models that a run keeps.  No number of the run depends on it.
 
     Args:
@@ -56,12 +58,8 @@ class SavedModels:
     """
 
     best: bool = False
-    gigabytes: float = 1.0
+    gigabytes: Annotated[float, Meta(ge=0), INFINITE] = 1.0
     best_by: Literal["accuracy", "loss"] = "accuracy"
-
-    def __post_init__(self) -> None:
-        if not self.gigabytes >= 0:
-            raise ValueError(f"gigabytes must be at least 0, got {self.gigabytes}.")
 
     def merit(self, measured: Metrics | None) -> float | None:
         """Return the figure whose highest value is the best evaluation; None if it was not measured."""

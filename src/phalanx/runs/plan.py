@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from torch import nn
 
 from phalanx.algorithms import FedAvg
@@ -18,10 +19,11 @@ from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Participation, Sampler, everyone
 from phalanx.errors import InfeasibleError
+from phalanx.fields import NonNegativeInt, PositiveInt, check_fields
 from phalanx.models import MLP, GivenModule, Model
 from phalanx.promises import preprocess_of
 from phalanx.rng import numpy_generator
-from phalanx.runs.canonical import FIELD_NAME, canonical, check_fields, configuration, identity_of
+from phalanx.runs.canonical import FIELD_NAME, canonical, configuration, identity_of
 from phalanx.simulation import Availability, Constant, Deadline, Late, Latency
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.local import LocalTraining
@@ -88,7 +90,7 @@ class Run:
 
     algorithm: Algorithm = FedAvg()
     data: Source = Digits()
-    clients: int = 20
+    clients: PositiveInt = 20
     partition: Partition = Uniform()
     groups: Groups | None = None
     model: Model = MLP((512,))
@@ -97,20 +99,20 @@ class Run:
     task: Task = Classification()
     attack: Attack | None = None
     byzantine: int | float = 0
-    additional_byzantine: int = field(default=0, metadata={FIELD_NAME: "byzantine_beside"})
-    participation: float = 1.0
+    additional_byzantine: NonNegativeInt = field(default=0, metadata={FIELD_NAME: "byzantine_beside"})
+    participation: Annotated[float, Meta(gt=0, le=1)] = 1.0
     byzantine_per_round: int | None = None
     latency: Latency = Constant()
     late: Late | None = None
     availability: Availability | None = None
     deadline: Deadline | None = None
     lost_rounds: LostRounds = LostRounds()
-    influence: int | None = None
-    tolerate: int | None = None
+    influence: PositiveInt | None = None
+    tolerate: PositiveInt | None = None
     suspicion: bool = False
-    validation: float = 0.0
+    validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     train_truncated: bool = False
-    server_examples: int = 0
+    server_examples: NonNegativeInt = 0
     guard: Guard = Guard()
     until: Until = Until()
     evaluation: Evaluation = Evaluation()
@@ -125,17 +127,11 @@ class Run:
         check_fields(self, REMEDIES)
         if wrong := [key for key in self.accept if ":" not in key]:
             raise ValueError(f"accept must hold findings as CODE:NAME, such as 'leak:age', got {wrong[0]!r}.")
-        if self.clients < 1:
-            raise ValueError(f"clients must be at least 1, got {self.clients}.")
-        if not 0 < self.participation <= 1:
-            raise ValueError(f"participation must lie in (0, 1], got {self.participation}.")
-        if not 0 <= self.validation < 1:
-            raise ValueError(f"validation must be a share in [0, 1), got {self.validation}.")
-        if self.influence is not None and not 1 <= self.influence <= self.population:
+        if self.influence is not None and self.influence > self.population:
             raise ValueError(
                 f"influence must lie in 1..{self.population}, the number of clients, got {self.influence}."
             )
-        if self.tolerate is not None and not 1 <= self.tolerate <= self.population:
+        if self.tolerate is not None and self.tolerate > self.population:
             raise ValueError(f"tolerate must lie in 1..{self.population}, the number of clients, got {self.tolerate}.")
         if self.evaluation.by_clients and not self.validation:
             raise ValueError(
@@ -161,8 +157,6 @@ class Run:
 
     def _check_population(self) -> None:
         """Raise ValueError if clients cannot be grouped, or join late, with these settings."""
-        if self.additional_byzantine < 0:
-            raise ValueError(f"additional_byzantine must be at least 0, got {self.additional_byzantine}.")
         if self.groups is not None:
             self.groups.of(self.clients)
             if self.additional_byzantine:
@@ -181,8 +175,6 @@ class Run:
     def _check_server(self) -> None:
         """Raise ValueError if the server needs examples and has none, or has some and does not need them."""
         held, name = self.server_examples, type(self.algorithm).__name__
-        if held < 0:
-            raise ValueError(f"server_examples must be at least 0, got {held}.")
         if self.algorithm.needs_reference and not held:
             raise ValueError(
                 f"{name} compares updates with a training of the server's own, and server_examples is 0. "

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from msgspec import Meta
 from typing_extensions import override
 
+from phalanx.fields import CheckedFields, NonNegativeFloat, PositiveFloat
 from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator, stream
 from phalanx.simulation.latency import SHORTEST, Workload, drawn_clients
@@ -34,7 +36,7 @@ class Crash(NamedTuple):
     back: float  # seconds from the crash until the client is available again
 
 
-class Availability(ABC):  # noqa: B024  (each method has a default: the client is always available)
+class Availability(CheckedFields, ABC):
     """The times at which clients are available, and the failures of their tasks; by default always, and none.
 
     All methods are pure: they draw from the random streams of the run.
@@ -82,14 +84,9 @@ class OnOff(Availability):
         answers: whether a client that leaves during a task sends its answer when it is back; if not, the task is lost.
     """
 
-    on: float = 100.0
-    off: float = 20.0
+    on: PositiveFloat = 100.0
+    off: PositiveFloat = 20.0
     answers: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("on", "off"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)} seconds.")
 
     @property
     @override
@@ -180,14 +177,8 @@ class Silent(Availability):
         after: time at which they stop, in virtual seconds.
     """
 
-    share: float = 0.1
-    after: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"share must lie in [0, 1], got {self.share}.")
-        if not 0 <= self.after < math.inf:
-            raise ValueError(f"after must be at least 0 and finite, got {self.after} seconds.")
+    share: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    after: NonNegativeFloat = 0.0
 
     @override
     def silent(self, clients: int, seed: int) -> Mapping[int, float]:
@@ -205,14 +196,8 @@ class Crashes(Availability):
         recovery: mean time until the client is back, in virtual seconds.
     """
 
-    probability: float = 0.1
-    recovery: float = 10.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1:
-            raise ValueError(f"probability must lie in [0, 1], got {self.probability}.")
-        if not 0 < self.recovery < math.inf:
-            raise ValueError(f"recovery must be positive and finite, got {self.recovery} seconds.")
+    probability: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    recovery: PositiveFloat = 10.0
 
     @override
     def crash(self, task: Workload, seconds: float, seed: int) -> Crash | None:

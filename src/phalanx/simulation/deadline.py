@@ -1,11 +1,12 @@
 """The time for which the server waits for answers."""
 
-import math
 from dataclasses import dataclass
+
+from phalanx.fields import CheckedFields, NonNegativeInt, PositiveFloat
 
 
 @dataclass(frozen=True)
-class Deadline:
+class Deadline(CheckedFields):
     """The time after which the server no longer waits for an answer.
 
     A round ends when all answers have arrived, or at its deadline.  The task of a client that has not answered by then
@@ -22,11 +23,5 @@ class Deadline:
             only.
     """
 
-    seconds: float = 10.0
-    grace: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.seconds < math.inf:
-            raise ValueError(f"seconds must be positive and finite, got {self.seconds}.")
-        if self.grace < 0:
-            raise ValueError(f"grace must be at least 0, got {self.grace}.")
+    seconds: PositiveFloat = 10.0
+    grace: NonNegativeInt = 0

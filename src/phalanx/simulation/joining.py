@@ -1,13 +1,13 @@
 """Clients that join after a run has begun."""
 
-import math
 from dataclasses import dataclass
 
+from phalanx.fields import CheckedFields, PositiveFloat, PositiveInt
 from phalanx.rng import numpy_generator
 
 
 @dataclass(frozen=True)
-class Late:
+class Late(CheckedFields):
     """Some random clients join late.  Only some algorithms support this, such as ClusteredFL.
 
     Args:
@@ -16,14 +16,8 @@ class Late:
             enrolled at the end of the current round.
     """
 
-    count: int = 1
-    after: float = 10.0
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count must be at least 1, got {self.count}.")
-        if not 0 < self.after < math.inf:
-            raise ValueError(f"after must be positive, got {self.after}.")
+    count: PositiveInt = 1
+    after: PositiveFloat = 10.0
 
     def times(self, clients: int, seed: int) -> dict[int, float]:
         """Return the late clients, drawn by the stream "late", each with its time.

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 from typing_extensions import override
 
+from phalanx.fields import CheckedFields, NonNegativeFloat, PositiveFloat
 from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
 from phalanx.simulation.traces import number, read_trace, whole
@@ -30,7 +32,7 @@ class Workload(NamedTuple):
     clients: int = 1  # number of clients in the federation
 
 
-class Latency(ABC):
+class Latency(CheckedFields, ABC):
     """A positive delay for each task, drawn from the random streams of a run."""
 
     @abstractmethod
@@ -47,16 +49,6 @@ class Latency(ABC):
         return None
 
 
-def _positive(name: str, value: float) -> None:
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be positive, got {value} seconds.")
-
-
-def _at_least_zero(name: str, value: float) -> None:
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{name} must be at least 0, got {value}.")
-
-
 @dataclass(frozen=True)
 class Constant(Latency):
     """Every client takes the same time for every task.
@@ -65,10 +57,7 @@ class Constant(Latency):
         delay: time of a task, in seconds.
     """
 
-    delay: float = 1.0
-
-    def __post_init__(self) -> None:
-        _positive("delay", self.delay)
+    delay: PositiveFloat = 1.0
 
     @override
     def seconds(self, task: Workload, seed: int) -> float:
@@ -85,13 +74,9 @@ class Normal(Latency):
         each_turn: whether to draw a time for each task, instead of once for each client.
     """
 
-    mean: float = 100.0
-    std: float = 20.0
+    mean: PositiveFloat = 100.0
+    std: NonNegativeFloat = 20.0
     each_turn: bool = False
-
-    def __post_init__(self) -> None:
-        _positive("mean", self.mean)
-        _at_least_zero("std", self.std)
 
     @override
     def seconds(self, task: Workload, seed: int) -> float:
@@ -112,13 +97,9 @@ class Lognormal(Latency):
         each_turn: whether to draw a time for each task, instead of once for each client.
     """
 
-    median: float = 1.0
-    sigma: float = 0.5
+    median: PositiveFloat = 1.0
+    sigma: NonNegativeFloat = 0.5
     each_turn: bool = False
-
-    def __post_init__(self) -> None:
-        _positive("median", self.median)
-        _at_least_zero("sigma", self.sigma)
 
     @override
     def seconds(self, task: Workload, seed: int) -> float:
@@ -140,17 +121,10 @@ class Zipf(Latency):
         each_turn: whether to draw a time for each task, instead of once for each client.
     """
 
-    shortest: float = 1.0
-    exponent: float = 1.7
-    levels: int = 100
+    shortest: PositiveFloat = 1.0
+    exponent: PositiveFloat = 1.7
+    levels: Annotated[int, Meta(ge=1, le=1000000)] = 100
     each_turn: bool = False
-
-    def __post_init__(self) -> None:
-        _positive("shortest", self.shortest)
-        if not 0 < self.exponent < float("inf"):
-            raise ValueError(f"exponent must be positive and finite, got {self.exponent}.")
-        if not 1 <= self.levels <= 10**6:
-            raise ValueError(f"levels must lie in 1..1,000,000, got {self.levels}.")
 
     @override
     def seconds(self, task: Workload, seed: int) -> float:
@@ -226,17 +200,10 @@ class Bandwidth(Latency):
             same bandwidth.
     """
 
-    download: float = 50.0
-    upload: float = 10.0
-    round_trip: float = 0.05
-    sigma: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("download", "upload"):
-            if not SLOWEST <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be at least {SLOWEST:g} Mbit/s, got {getattr(self, name)} Mbit/s.")
-        _at_least_zero("round_trip", self.round_trip)
-        _at_least_zero("sigma", self.sigma)
+    download: Annotated[float, Meta(ge=SLOWEST)] = 50.0
+    upload: Annotated[float, Meta(ge=SLOWEST)] = 10.0
+    round_trip: NonNegativeFloat = 0.05
+    sigma: NonNegativeFloat = 0.0
 
     @override
     def seconds(self, task: Workload, seed: int) -> float:
@@ -311,14 +278,8 @@ class Stragglers(Latency):
     """
 
     latency: Latency = Constant()
-    share: float = 0.1
-    factor: float = 10.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"share must lie in [0, 1], got {self.share}.")
-        if not 1 <= self.factor < float("inf"):
-            raise ValueError(f"factor must be at least 1, got {self.factor}.")
+    share: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    factor: Annotated[float, Meta(ge=1)] = 10.0
 
     @override
     def seconds(self, task: Workload, seed: int) -> float:

@@ -2,15 +2,18 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import Inputs
+from phalanx.fields import CheckedFields, PositiveInt
 
 
-class Transform(ABC):
+class Transform(CheckedFields, ABC):
     """A transformation of the inputs of a minibatch.  A subclass is a frozen dataclass."""
 
     @abstractmethod
@@ -38,11 +41,7 @@ class Flip(Transform):
         share: probability for each image, in [0, 1].
     """
 
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"share must lie in [0, 1], got {self.share}.")
+    share: Annotated[float, Meta(ge=0, le=1)] = 0.5
 
     @override
     def __call__(self, x: Inputs, rng: torch.Generator) -> Inputs:
@@ -59,11 +58,7 @@ class PadAndCrop(Transform):
         padding: number of pixels on each side, at least 1.
     """
 
-    padding: int = 4
-
-    def __post_init__(self) -> None:
-        if self.padding < 1:
-            raise ValueError(f"padding must be at least 1, got {self.padding}.")
+    padding: PositiveInt = 4
 
     @override
     def __call__(self, x: Inputs, rng: torch.Generator) -> Inputs:

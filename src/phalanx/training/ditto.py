@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from phalanx.core import Correction, Served, Vector
 from phalanx.data import Dataset
+from phalanx.fields import NonNegativeFloat
 from phalanx.rng import stream
 from phalanx.training.local import CorrectableTrainer, LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.sgd import SERVER, LocalSGD
@@ -42,11 +43,11 @@ class Ditto(LocalTraining):
 
     training: LocalSGD = LocalSGD()
     own: LocalSGD | None = None
-    strength: float = 0.1
+    strength: NonNegativeFloat = 0.1
 
+    @override
     def __post_init__(self) -> None:
-        if not 0 <= self.strength < float("inf"):
-            raise ValueError(f"strength must be at least 0 and finite, got {self.strength}.")
+        super().__post_init__()
         if any(each is not None and each.stacked for each in (self.training, self.own)):
             raise ValueError("Clients with models of their own train one at a time. Set stacked to false.")
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from phalanx.core import ClientReport, Vector
 from phalanx.data.dataset import NO_LABEL, Dataset, Inputs
+from phalanx.fields import CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.rng import stream
 from phalanx.training.compiled import CompiledNetwork
 from phalanx.training.gradient import same_bits
@@ -214,7 +215,7 @@ def client_accuracy(by_class: Float[Tensor, "m classes"], holdings: Int[Tensor, 
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(CheckedFields):
     """The schedule and the form of evaluations.
 
     Args:
@@ -228,15 +229,9 @@ class Evaluation:
             from training (`validation` of the run), and reports that with its update.
     """
 
-    every: int = 1
-    local_epochs: int = 0
+    every: PositiveInt = 1
+    local_epochs: NonNegativeInt = 0
     by_clients: bool = False
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1, got {self.every}.")
-        if self.local_epochs < 0:
-            raise ValueError(f"local_epochs must be at least 0, got {self.local_epochs}.")
 
 
 class FineTuning:

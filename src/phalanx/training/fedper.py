@@ -42,7 +42,9 @@ class FedPer(LocalTraining):
     shared: tuple[str, ...]
     training: LocalTraining = LocalSGD()
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.training.personalizes:
             raise ValueError(f"FedPer goes around a training without personal models, got {self.training}.")
         if isinstance(self.training, LocalSGD) and self.training.stacked:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from phalanx.core import Algorithm, Correction, Download, InfeasibleError, Local, Served, Vector
 from phalanx.data import Dataset
+from phalanx.fields import CheckedFields
 from phalanx.training.task import Task
 from phalanx.training.vector import FlatModule
 
@@ -118,7 +119,7 @@ def correction_of(
     return algorithm.correction(local, download, reach) if reach else None
 
 
-class LocalTraining(ABC):
+class LocalTraining(CheckedFields, ABC):
     """The settings of local training.  A subclass is a frozen dataclass."""
 
     default_of: ClassVar[type | None] = None  # fields of this type do not name the class; see `phalanx.runs.canonical`

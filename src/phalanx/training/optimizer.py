@@ -5,14 +5,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from typing_extensions import override
 
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
+from phalanx.fields import INFINITE, NonNegativeInt, PositiveFloat, PositiveInt
 from phalanx.rng import borrowed, generator
 from phalanx.training.augmentation import Transform
 from phalanx.training.local import LocalTask, LocalTrainer, LocalTraining
@@ -46,28 +48,23 @@ class LocalOptimizer(LocalTraining):
     """
 
     optimizer: str = "Adam"
-    lr: float | Schedule = 0.001
+    lr: PositiveFloat | Schedule = 0.001
     options: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int = 1
-    steps: int | None = None
+    epochs: PositiveInt = 1
+    steps: PositiveInt | None = None
     batch_size: int | float = 32
     schedule: Literal["constant", "cosine"] = "constant"
-    warmup: int = 0
+    warmup: NonNegativeInt = 0
     remember: bool = False
-    parts: int = 1
-    clip_norm: float | None = None
+    parts: PositiveInt = 1
+    clip_norm: Annotated[float, Meta(gt=0), INFINITE] | None = None
     precision: Precision = "float32"
     augment: Transform | None = None
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         _ = self.minibatches  # which checks its own settings
-        checks = (
-            (self.warmup >= 0, f"warmup must be at least 0, got {self.warmup}"),
-            (self.precision in get_args(Precision), f"precision must be float32 or bfloat16, got {self.precision!r}"),
-            (self.parts >= 1, f"parts must be at least 1, got {self.parts}"),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
         self.make([nn.Parameter(torch.zeros(1))], 1.0)
 
     @override

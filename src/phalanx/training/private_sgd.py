@@ -21,16 +21,18 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from typing_extensions import override
 
 from phalanx.core import Algorithm, InfeasibleError
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
+from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.installation import installation
 from phalanx.rng import Entropy, borrowed, generator, numpy_generator
 from phalanx.training.local import LocalTask, LocalTrainer, LocalTraining
@@ -59,19 +61,15 @@ class PrivateSGD(LocalTraining):
     hides: ClassVar[bool] = True
 
     training: LocalSGD = LocalSGD()
-    clip: float = 1.0
-    noise_multiplier: float = 1.0
-    delta: float = 1e-5
+    clip: PositiveFloat = 1.0
+    noise_multiplier: NonNegativeFloat = 1.0
+    delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
     noise: Literal["stream", "system"] = "stream"
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks = (
-            (0 < self.clip < math.inf, f"clip must be positive and finite, got {self.clip}"),
-            (
-                0 <= self.noise_multiplier < math.inf,
-                f"noise_multiplier must be at least 0 and finite, got {self.noise_multiplier}",
-            ),
-            (0 < self.delta < 1, f"delta must lie in (0, 1), got {self.delta}"),
             (
                 self.training.clip_norm is None,
                 "PrivateSGD clips the gradient of each example to clip; leave training.clip_norm out",

@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from typing_extensions import override
@@ -19,6 +20,7 @@ from typing_extensions import override
 from phalanx.core import Correction, Vector
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
+from phalanx.fields import INFINITE, CheckedFields, NonNegativeFloat, PositiveFloat, PositiveInt
 from phalanx.rng import borrowed, generator
 from phalanx.training.compiled import CompiledTrainer
 from phalanx.training.gradient import Gradient
@@ -30,7 +32,7 @@ from phalanx.training.vector import FlatModule, channels_last
 Precision = Literal["float32", "bfloat16"]
 
 
-class Schedule(ABC):
+class Schedule(CheckedFields, ABC):
     """A learning rate that depends on the version of the global model."""
 
     @abstractmethod
@@ -47,12 +49,8 @@ class ExponentialLR(Schedule):
         decay: factor per version, in (0, 1].
     """
 
-    start: float = 0.1
-    decay: float = 0.977
-
-    def __post_init__(self) -> None:
-        if not (self.start > 0 and 0 < self.decay <= 1):
-            raise ValueError(f"start must be positive and decay in (0, 1], got {self.start} and {self.decay}.")
+    start: PositiveFloat = 0.1
+    decay: Annotated[float, Meta(gt=0, le=1)] = 0.977
 
     @override
     def __call__(self, version: int) -> float:
@@ -69,16 +67,9 @@ class StepLR(Schedule):
         decay: factor of a reduction, in (0, 1].
     """
 
-    start: float = 0.1
-    every: int = 10
-    decay: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not (self.start > 0 and 0 < self.decay <= 1 and self.every >= 1):
-            raise ValueError(
-                f"start must be positive, decay in (0, 1] and every at least 1, "
-                f"got {self.start}, {self.decay} and {self.every}."
-            )
+    start: PositiveFloat = 0.1
+    every: PositiveInt = 10
+    decay: Annotated[float, Meta(gt=0, le=1)] = 0.5
 
     @override
     def __call__(self, version: int) -> float:
@@ -114,32 +105,26 @@ class LocalSGD(LocalTraining):
 
     default_of: ClassVar[type | None] = LocalTraining
 
-    epochs: int = 1
-    steps: int | None = None
+    epochs: PositiveInt = 1
+    steps: PositiveInt | None = None
     batch_size: int | float = 32
-    lr: float | Schedule = 0.1
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    clip_norm: float | None = None
-    proximal: float = 0.0
+    lr: PositiveFloat | Schedule = 0.1
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    weight_decay: NonNegativeFloat = 0.0
+    clip_norm: Annotated[float, Meta(gt=0), INFINITE] | None = None
+    proximal: NonNegativeFloat = 0.0
     stacked: bool = False
     compiled: bool = False
     precision: Precision = "float32"
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks = (
-            (self.epochs >= 1, f"epochs must be at least 1, got {self.epochs}"),
-            (self.steps is None or self.steps >= 1, f"steps must be at least 1, got {self.steps}"),
             (
                 0 < self.batch_size < 1 or (self.batch_size >= 1 and self.batch_size == int(self.batch_size)),
                 f"batch_size must be at least 1, or a share in (0, 1), got {self.batch_size}",
             ),
-            (isinstance(self.lr, Schedule) or 0 < self.lr < math.inf, f"lr must be positive, got {self.lr}"),
-            (0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}"),
-            (0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, got {self.weight_decay}"),
-            (self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be positive, got {self.clip_norm}"),
-            (0 <= self.proximal < math.inf, f"proximal must be at least 0, got {self.proximal}"),
-            (self.precision in get_args(Precision), f"precision must be float32 or bfloat16, got {self.precision!r}"),
             (not (self.stacked and self.compiled), "clients can be stacked or compiled, not both"),
             (
                 not self.stacked or self.precision == "float32",

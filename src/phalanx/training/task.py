@@ -18,11 +18,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data import NO_LABEL, Dataset
+from phalanx.fields import CheckedFields
 from phalanx.installation import installation
 from phalanx.wording import shown
 
 
-class Task(ABC):
+class Task(CheckedFields, ABC):
     """The meaning of outputs and labels.  A subclass is a frozen dataclass.
 
     Metrics are names of classes of torchmetrics, such as "F1Score", "AUROC" or "MeanAbsoluteError", or import paths of

@@ -7,15 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.errors import InfeasibleError
+from phalanx.fields import CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.weighting.sampling import drawn_attackers
 from phalanx.weighting.truncation import (
     attacker_share,
-    check_shares,
     exact,
     largest_share,
     subset_bound,
@@ -27,7 +28,7 @@ Scope = Literal["population", "cohort", "subset"]
 Infeasible = Literal["hold", "unweighted"]
 
 
-class Preprocess(ABC):
+class Preprocess(CheckedFields, ABC):
     """Turns reported sizes into weights: `weights = preprocess(sizes)`.
 
     Its scope says which sizes it uses: those of the whole population, when a run begins and when a client joins; in
@@ -177,26 +178,20 @@ class Truncate(Preprocess):
             feasible alpha.
     """
 
-    alpha: float = 0.1
-    alpha_star: float = 0.5
+    alpha: Annotated[float, Meta(ge=0, lt=1, description="it is a share of the clients")] = 0.1
+    alpha_star: Annotated[float, Meta(gt=0, lt=1, description="it is a share of the weight")] = 0.5
     scope: Scope = "population"
     infeasible: Infeasible = "hold"
-    drawn: int | None = None
-    delta: float = 0.01
-    f: int | None = None
+    drawn: PositiveInt | None = None
+    delta: Annotated[float, Meta(gt=0, lt=1, description="it is a probability")] = 0.01
+    f: NonNegativeInt | None = None
 
+    @override
     def __post_init__(self) -> None:
-        check_shares(self.alpha, self.alpha_star)
-        if self.scope not in get_args(Scope):
-            raise ValueError(f'scope must be "population", "cohort" or "subset", got {self.scope!r}.')
-        if self.infeasible not in get_args(Infeasible):
-            raise ValueError(f'infeasible must be "hold" or "unweighted", got {self.infeasible!r}.')
-        if self.drawn is not None and (self.drawn < 1 or self.scope != "subset"):
-            raise ValueError(f'drawn must be at least 1, and the scope "subset", got {self.drawn} and {self.scope!r}.')
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must lie in (0, 1), got {self.delta}: it is a probability.")
-        if self.f is not None and (self.f < 0 or self.scope != "subset"):
-            raise ValueError(f'f must be at least 0, and the scope "subset", got {self.f} and {self.scope!r}.')
+        super().__post_init__()
+        for name in ("drawn", "f"):
+            if (given := getattr(self, name)) is not None and self.scope != "subset":
+                raise ValueError(f'{name} needs the scope "subset", got {given} and {self.scope!r}.')
 
     def most(self, population: int) -> int:
         """Return the largest number of Byzantine clients of so many that are enrolled."""

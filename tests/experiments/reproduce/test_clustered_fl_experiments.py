@@ -166,7 +166,7 @@ def test_an_update_of_the_small_learning_rate_is_a_gradient():
 
 def test_alternating_needs_a_smaller_rate():
     assert [Alternating(0.1, 0.001)(version) for version in range(4)] == [0.1, 0.001, 0.1, 0.001]
-    with pytest.raises(ValueError, match="least must be positive and below lr"):
+    with pytest.raises(ValueError, match="least must be below lr"):
         Alternating(0.1, 0.1)
 
 
