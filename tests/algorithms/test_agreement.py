@@ -162,7 +162,7 @@ class Unbiased(Model):
         ({"classes": 1}, "classes must be at least 2, got 1"),
         ({"features": 0}, "features must be at least 1, got 0"),
         ({"least": 1.0}, r"least must lie in \(-1, 1\), got 1.0"),
-        ({"patience": -1}, "patience must be at least 0 rounds, got -1"),
+        ({"patience": -1}, "patience must be at least 0, got -1"),
     ],
 )
 def test_what_cannot_be_meant(fields, why):

@@ -177,11 +177,11 @@ def test_over_one_turn_of_everybody_as_much_is_paid_as_by_a_round():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"fade": 1.0}, "fade must be below 1, got 1: reputations would never leave zero"),
-        ({"warmup": -1}, "warmup must be at least 0 arrivals"),
+        ({"fade": 1.0}, "fade must lie in \\[0, 1\\), got 1.0: at 1 reputations would never leave zero"),
+        ({"warmup": -1}, "warmup must be at least 0, got"),
         ({"threshold": 1.5}, "it is a share of 1 / |R|"),
         ({"clip": -1.0}, "clip must be positive"),
-        ({"clip": math.inf}, "or None for no limit, got inf"),
+        ({"clip": math.inf}, "clip must be positive and finite, got inf"),
     ],
 )
 def test_hyper_parameters_out_of_range(arguments, says):

@@ -301,7 +301,7 @@ def test_above_noise_says_what_it_takes(wrong):
 
 
 def test_retest_after_is_at_least_a_round():
-    with pytest.raises(ValueError, match="retest_after must be at least 1 round"):
+    with pytest.raises(ValueError, match="retest_after must be at least 1, got"):
         ByzantineCFL(retest_after=0)
 
 
@@ -497,7 +497,7 @@ def test_attackers_who_copy_honest_clients_get_nobody_excluded(seed):
     [
         ({"gap": 0.0}, "gap must"),
         ({"deficit": 2.0}, "deficit must"),
-        ({"memory": 0}, "memory must be at least 1 round"),
+        ({"memory": 0}, "memory must be at least 1, got"),
     ],
 )
 def test_if_unlike_says_what_it_takes(wrong, told):

@@ -472,7 +472,7 @@ def test_gradient_inversion_breaks_mixing_and_not_catalyst():
         ({"f": 1, "window": 0}, "window must be at least 1"),
         ({"f": 2, "quorum": 4}, r"quorum must be at least max\(2, 2f \+ 1\) = 5, got 4"),
         ({"f": 0, "quorum": 1}, r"quorum must be at least max\(2, 2f \+ 1\) = 2, got 1"),
-        ({"f": 1, "late_lr": 0.0}, "late_lr must be positive, got 0.0. window = 1 uses no late updates"),
+        ({"f": 1, "late_lr": 0.0}, "late_lr must be positive and finite, got 0.0: window = 1 uses no late updates"),
         ({"f": 1, "least_age": 0}, "least_age must be at least 1, got 0"),
         ({"f": 1, "second_look": True, "judge_late": False}, "second_look needs judge_late"),
     ],

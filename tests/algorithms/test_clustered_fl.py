@@ -333,10 +333,10 @@ def test_the_similarities_of_very_many_clients_are_never_shown():
         ({"gamma_max": 1.0}, "gamma_max must lie in"),
         ({"min_gap": 2.0}, "min_gap must lie in"),
         ({"min_round": -1}, "min_round must be at least 0"),
-        ({"patience": 0}, "patience must be at least 1 round"),
+        ({"patience": 0}, "patience must be at least 1, got"),
         ({"min_cluster_size": 1}, "min_cluster_size must be at least 2"),
         ({"min_part_size": 0}, "min_part_size must be at least 1"),
-        ({"split_rounds": (0, 3)}, "split_rounds count from 1"),
+        ({"split_rounds": (0, 3)}, "split_rounds.0. must be an integer of at least 1, got 0"),
         ({"cached": 0}, "cached must be at least 1"),
     ],
 )

@@ -179,7 +179,7 @@ def test_epsilon_gives_the_noise_of_a_round():
     ("options", "says"),
     [
         ({"epsilon": 0.0}, "epsilon must be positive"),
-        ({"epsilon": 1.0, "delta": 1.0}, "delta lie in"),
+        ({"epsilon": 1.0, "delta": 1.0}, "delta must lie in"),
         ({"epsilon": 1.0, "noise": 0.1}, "Give noise or epsilon"),
     ],
 )

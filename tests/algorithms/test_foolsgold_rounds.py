@@ -105,7 +105,7 @@ def test_confidence_by_hand():
     [
         (lambda: FoolsGold(confidence=0.0), "confidence must be positive and finite, got 0"),
         (lambda: FoolsGold(last=0), "last must be at least 1, got 0"),
-        (lambda: FoolsGold(server_lr=0.0), "server_lr must be positive, got 0"),
+        (lambda: FoolsGold(server_lr=0.0), "server_lr must be positive and finite, got 0"),
     ],
 )
 def test_what_is_refused(make, words):

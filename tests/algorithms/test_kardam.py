@@ -301,7 +301,7 @@ def test_out_of_range(options):
 @pytest.mark.usefixtures("_as_a_user_sees_it")
 @pytest.mark.parametrize("options", [{"compared": "x"}, {"frequency": "x"}])
 def test_a_word_that_is_none_of_two(options):
-    with pytest.raises(ValueError, match=r"must be .* or .*, got .x.\."):
+    with pytest.raises(ValueError, match=r"must be one of .*, .*, got .x.\."):
         Kardam(**options)
 
 

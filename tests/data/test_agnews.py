@@ -138,12 +138,12 @@ def test_too_many_corpora_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"corpora": 6}, "corpora must be a multiple of 4, one topic each, got 6"),
-        ({"corpora": 0}, "corpora must be a multiple of 4, one topic each, got 0"),
-        ({"vocabulary": 3}, "vocabulary must be at least 4: padding, unknown, end and a word. Got 3"),
-        ({"sequence": 0}, "sequence must be at least 1 word, got 0"),
-        ({"limit": 0}, "limit must be at least 1, or null for all, got 0"),
-        ({"tests": 0}, "tests must be at least 1, or null for all, got 0"),
+        ({"corpora": 6}, "corpora must be a multiple of 4, at least 4, got 6: a topic each"),
+        ({"corpora": 0}, "corpora must be a multiple of 4, at least 4, got 0"),
+        ({"vocabulary": 3}, "vocabulary must be at least 4, got 3: padding, unknown, end and a word"),
+        ({"sequence": 0}, "sequence must be at least 1, got 0"),
+        ({"limit": 0}, "limit must be at least 1, got 0"),
+        ({"tests": 0}, "tests must be at least 1, got 0"),
     ],
 )
 def test_parameters_out_of_range(fields, message):

@@ -121,7 +121,7 @@ def test_files_that_lack_or_are_damaged_are_named(tmp_path):
     ("fields", "message"),
     [
         ({"vocabulary": 3}, "vocabulary must be at least 4"),
-        ({"sequence": 0}, "sequence must be at least 1 word"),
+        ({"sequence": 0}, "sequence must be at least 1, got"),
         ({"limit": 0}, "limit must be at least 1"),
         ({"tests": 0}, "tests must be at least 1"),
     ],

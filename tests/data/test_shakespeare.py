@@ -124,10 +124,10 @@ def test_limits(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"sequence": 0}, "sequence must be at least 1 character, got 0"),
-        ({"roles": 0}, "roles must be at least 1, or null for all, got 0"),
-        ({"limit": 0}, "limit must be at least 1, or null for all, got 0"),
-        ({"tests": -1}, "tests must be at least 1, or null for all, got -1"),
+        ({"sequence": 0}, "sequence must be at least 1, got 0"),
+        ({"roles": 0}, "roles must be at least 1, got 0"),
+        ({"limit": 0}, "limit must be at least 1, got 0"),
+        ({"tests": -1}, "tests must be at least 1, got -1"),
     ],
 )
 def test_parameters_out_of_range(fields, message):

@@ -121,7 +121,7 @@ def test_digits_keep_every_class_in_both_parts(share):
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.2, float("nan")])
 def test_digits_share_out_of_range(share):
-    with pytest.raises(ValueError, match="test_share must be between 0 and 1"):
+    with pytest.raises(ValueError, match="test_share must lie in \\(0, 1\\)"):
         Digits(share)
 
 
@@ -155,7 +155,7 @@ def test_limit_takes_the_first(tmp_path):
 
 @pytest.mark.parametrize("source", [MNIST, FashionMNIST, CIFAR10])
 def test_limit_out_of_range(source):
-    with pytest.raises(ValueError, match=r"limit must be at least 1, or None .* got 0"):
+    with pytest.raises(ValueError, match=r"limit must be at least 1, got 0"):
         source(limit=0)
 
 
@@ -180,7 +180,7 @@ def test_padding_is_black_and_counts_for_the_moments(tmp_path):
 
 @pytest.mark.parametrize("padding", [-1, 15])
 def test_padding_out_of_range(padding):
-    with pytest.raises(ValueError, match=f"padding must be between 0 and 14 pixels, got {padding}"):
+    with pytest.raises(ValueError, match=f"padding must lie in \\[0, 14\\], got {padding}"):
         MNIST(padding=padding)
 
 

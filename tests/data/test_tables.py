@@ -268,7 +268,7 @@ def test_what_is_wrong_with_a_file(folder):
         CSV("blank.csv", "label").load(folder)
     with pytest.raises(ValueError, match="separator must be one character"):
         CSV("all.csv", "label", separator="\n")
-    with pytest.raises(ValueError, match="test_share must be between 0 and 1"):
+    with pytest.raises(ValueError, match="test_share must lie in \\(0, 1\\)"):
         CSV("all.csv", "label", test_share=1.0)
     with gzip.open(folder / "half.csv.gz", "wb") as file:
         file.write(b"a,label\n1,2\n")

@@ -72,7 +72,7 @@ def test_files_that_lack_or_are_empty_are_named(tmp_path):
     [
         ({"least": 0}, "least must be at least 1, got 0"),
         ({"vocabulary": 0}, "vocabulary must be at least 4"),
-        ({"sequence": 0}, "sequence must be at least 1 word"),
+        ({"sequence": 0}, "sequence must be at least 1, got"),
     ],
 )
 def test_parameters_out_of_range(fields, message):

@@ -131,5 +131,5 @@ def test_an_algorithm_with_one_model_trains_on_what_is_left():
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 2.0])
 def test_validation_is_a_share(share):
-    with pytest.raises(ValueError, match=r"validation must be a share in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"validation must lie in \[0, 1\)"):
         Run(validation=share)

@@ -69,7 +69,7 @@ def test_measuring_what_liars_could_have_done_changes_no_other_number():
 
 @pytest.mark.parametrize("liars", [0, 7])
 def test_more_liars_than_clients_or_none_are_refused(liars):
-    with pytest.raises(ValueError, match=f"influence must lie in 1..6, the number of clients, got {liars}"):
+    with pytest.raises(ValueError, match=f"influence must .*, got {liars}"):
         dataclasses.replace(SHORT, influence=liars)
 
 

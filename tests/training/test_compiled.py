@@ -584,7 +584,7 @@ def test_a_processor_without_bfloat16_and_other_models_are_refused(monkeypatch):
 def test_another_precision_is_refused(monkeypatch):
     monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
     for kind in (LocalSGD, LocalOptimizer):
-        with pytest.raises(ValueError, match="precision must be float32 or bfloat16, got 'half'"):
+        with pytest.raises(ValueError, match="precision must be one of 'float32', 'bfloat16', got 'half'"):
             kind(precision="half")
 
 

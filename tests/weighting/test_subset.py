@@ -179,7 +179,7 @@ def test_settings_out_of_range():
     object.__setattr__(bad, "infeasible", "drop")  # types are checked in tests, and not where users call
     with pytest.raises(ValueError, match="infeasible must be one of 'hold', 'unweighted'"):
         bad.__post_init__()
-    with pytest.raises(ValueError, match='drawn must be at least 1, and the scope "subset", got 5'):
+    with pytest.raises(ValueError, match='drawn needs the scope "subset", got 5'):
         Truncate(drawn=5)
     with pytest.raises(ValueError, match="drawn must be at least 1"):
         Truncate(scope="subset", drawn=0)

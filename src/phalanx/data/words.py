@@ -33,7 +33,7 @@ def words_of(text: str) -> list[str]:
     return text.lower().replace("<br />", " ").translate(APART).split()
 
 
-VocabularySize = Annotated[int, Meta(gt=SIGNS, description="padding, unknown, end and a word")]
+VocabularySize = Annotated[int, Meta(ge=SIGNS + 1, description="padding, unknown, end and a word")]
 
 
 class Vocabulary:
