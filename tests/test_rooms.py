@@ -13,7 +13,7 @@ import pytest
 SOURCES = Path(__file__).parents[1] / "src"
 FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("errors", "wording", "version", "installation", "rng", "pool", "signals", "notebook"),
-    ("reading", "fields"),
+    ("reading", "fields", "trust"),
     ("core", "models"),
     ("numerics", "data", "weighting"),
     ("clustering", "training", "processes"),

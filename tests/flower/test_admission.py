@@ -385,13 +385,13 @@ def test_a_client_that_never_answers_is_lost_at_the_deadline_and_then_suspended(
     assert told.seconds < 3 * 1.0 + 3
 
 
-def test_an_app_that_fails_is_lost_with_what_it_said(tmp_path):
+def test_an_app_that_fails_is_lost_without_what_it_said(tmp_path):
     def fails(message, reply, context):
         raise OSError("disk\x1b[31m full" + "!" * 1000)
 
     told = run(tmp_path, lambda app: attacked(app, fails))
     assert told.served == [{0, 1, 2}] * 3
-    assert all(reason.startswith("its app failed: disk [31m full!!!") and len(reason) < 250 for reason in told.lost)
+    assert {*told.lost} == {"its app failed"}
 
 
 class Unreadable(InProcessGrid):

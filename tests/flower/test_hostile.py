@@ -22,6 +22,7 @@ from phalanx.flower.certificates import KEY, make_certificates, make_secret
 from phalanx.flower.client import ClientMemory, ClientWorker, Remembered
 from phalanx.flower.codec import WORDS, Malformed, TaskMessage, signing_input, task_content
 from phalanx.flower.deadlines import LATELY, Deadlines
+from phalanx.flower.gate import ANOTHER_COORDINATOR
 from phalanx.flower.identity import as_text, new_key, public_bytes, signed_by
 from phalanx.flower.logs import configure_logs, log
 from phalanx.flower.register import AT_ONCE, LISTED, Register
@@ -357,7 +358,7 @@ def test_the_name_of_the_coordinator_can_be_in_the_configuration_of_the_node(tmp
     timeouts = dataclasses.replace(QUICK, enrolment=2.0, least=3)
     with InProcessGrid(at_nodes(apps), config) as grid, FlowerTransport(grid, roster, timeouts=timeouts) as transport:
         phalanx.run(FedAvg(), transport, federation.start, until=2)
-        assert "the task is from the coordinator 'north', and this" in transport.register.strangers[FIRST_NODE]
+        assert transport.register.strangers[FIRST_NODE] == f"its app failed: {ANOTHER_COORDINATOR}"
         assert transport.register.reported.keys() == {1, 2, 3}
 
 

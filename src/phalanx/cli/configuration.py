@@ -7,7 +7,6 @@ fields of the same name.
 """
 
 import dataclasses
-import importlib
 import inspect
 import json
 import math
@@ -21,6 +20,7 @@ from phalanx.cli import advice
 from phalanx.fields import PLAIN, declared, members
 from phalanx.reading import contents, decoded, load
 from phalanx.runs.canonical import configurable, configuration, import_path
+from phalanx.trust import UntrustedError, is_closed, named
 from phalanx.wording import is_path, shown
 
 SEQUENCES: dict[Any, type] = {tuple: tuple, list: list, set: set, frozenset: frozenset}
@@ -236,9 +236,11 @@ def resolved(name: str, kind: Any) -> type:
         return known[0]
     if not all(part.isidentifier() for part in name.split(".")):
         raise LookupError
-    module, _, last = name.rpartition(".")
+    module = name.rpartition(".")[0]
     try:
-        found = getattr(importlib.import_module(module), last)
+        found = named(name)
+    except UntrustedError as error:
+        raise ConfigurationError(str(error)) from error
     except (ImportError, AttributeError, ValueError) as error:
         raise LookupError(str(error)) from None
     except (Exception, SystemExit) as error:
@@ -391,7 +393,8 @@ def _object(member: type, kind: Any, before: Any, given: Any, path: str) -> Any:
     """Return a class with values: from its name, or from a mapping, of its fields or of class_path and init_args."""
     only = sole(kind)
     if isinstance(given, str):
-        if (only is not None or Path(given).suffix in (".yaml", ".yml")) and _is_file(given):
+        is_named = only is not None or Path(given).suffix in (".yaml", ".yml")
+        if is_named and not is_closed() and _is_file(given):
             given = from_file(Path(given))
         else:
             return _selected(given, member, before)

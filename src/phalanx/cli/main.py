@@ -15,6 +15,7 @@ from phalanx.cli import advice, options
 from phalanx.cli.parser import Options, Parser
 from phalanx.errors import StalledError
 from phalanx.signals import ignore_stop_signals, stopped_like_ctrl_c
+from phalanx.trust import announcing
 from phalanx.wording import shown
 
 NO_MEMORY = "There is not enough memory. Make the model, the data, the batches or the number of clients smaller."
@@ -65,22 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     with warnings.catch_warnings(), stopped_like_ctrl_c() as stopped:
         warnings.showwarning = _warn  # type: ignore[assignment]
-        _find_own_classes()
+        _forget_folder()
         if arguments is None:  # importing makes many objects and no garbage; to look for some takes 0.3 seconds
             gc.disable()
-        status = _main(list(sys.argv[1:] if arguments is None else arguments))
+        with announcing(_say):
+            status = _main(list(sys.argv[1:] if arguments is None else arguments))
     if arguments is None and stopped:  # the process ends now: another signal must not make it end with a traceback
         ignore_stop_signals()
     return status
 
 
-def _find_own_classes() -> None:
-    """Have a user's own classes found in the current folder, after everything that is installed.
-
-    A file there must not take the place of a package: a folder can be somebody else's.
-    """
+def _forget_folder() -> None:
+    """Have no module found in the current folder, which can be somebody else's, before one of a user's own is named."""
     here = os.getcwd()
-    sys.path[:] = [*(path for path in sys.path if path not in ("", here)), here]
+    sys.path[:] = [path for path in sys.path if path not in ("", here)]
 
 
 def _main(arguments: list[str]) -> int:
@@ -154,6 +153,10 @@ def _out_of_memory(error: Exception) -> bool:
 
 def _notes(error: BaseException) -> list[str]:
     return list(getattr(error, "__notes__", []))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: Any) -> None:

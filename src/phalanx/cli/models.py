@@ -29,6 +29,7 @@ from phalanx.runs.record import Record
 from phalanx.runs.schema import ClientRecord
 from phalanx.runs.scores import Scores, scores
 from phalanx.training.evaluation import Score, client_accuracy
+from phalanx.trust import reading
 from phalanx.wording import percent, plural, visible
 
 ROWS = 50  # clients and classes that a table lists, at most
@@ -36,7 +37,13 @@ ROWS = 50  # clients and classes that a table lists, at most
 
 def evaluate_command(options: Options, console: Console) -> int:
     """Print how good the models of a run are: on all examples, by class, by client; return the exit status."""
-    record, given = _loaded(options.folder), options.draft.make(Evaluating)
+    record, given = _loaded(options), options.draft.make(Evaluating)
+    own = (given.module or "").rpartition(".")[0]
+    with reading(trust=options.trust, allowed=frozenset([own])):
+        return _evaluate(record, given, console)
+
+
+def _evaluate(record: Record, given: Evaluating, console: Console) -> int:
     models = _kept(record, best=given.best)
     plan = plan_of(record, with_data=given.data is None)
     inputs = models.index.inputs
@@ -69,10 +76,10 @@ def _examples(source: Source, folder: Path | None, inputs: ModelInputs | None, c
     return source.load(folder)[1]
 
 
-def _loaded(folder: Path) -> Record:
-    if not folder.is_dir():
-        raise InfeasibleError(f"There is no folder {folder}. Name that of a run, such as runs/NAME.")
-    return Record.load(folder)
+def _loaded(options: Options) -> Record:
+    if not options.folder.is_dir():
+        raise InfeasibleError(f"There is no folder {options.folder}. Name that of a run, such as runs/NAME.")
+    return Record.load(options.folder, trust=options.trust)
 
 
 def _kept(record: Record, *, best: bool) -> Models:
@@ -84,6 +91,8 @@ def _kept(record: Record, *, best: bool) -> Models:
 
 def plan_of(record: Record, *, with_data: bool = True) -> Run:
     """Return the run as far as its record describes it; of real clients, only what its server knows.
+
+    Call it while `reading`: it makes values of the classes that the record names.
 
     Raises:
         InfeasibleError: its own data is needed, and is not known.
@@ -207,7 +216,7 @@ def _mean(values: Iterable[float]) -> float:
 def export_command(options: Options, console: Console) -> int:
     """Write a model of a run in a format; return the exit status."""
     form = _format(options)
-    record = _loaded(options.folder)
+    record = _loaded(options)
     models = _kept(record, best=options.best)
     try:
         state = models.state(options.client)

@@ -151,6 +151,7 @@ def evaluate() -> Parser:
     usage = "phalanx evaluate FOLDER [--OPTION VALUE ...]"
     parser = Form("phalanx evaluate", EVALUATE, Evaluating, missing=missing, usage=usage)
     parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
+    _add_trust(parser)
     return parser
 
 
@@ -172,6 +173,7 @@ def export() -> Parser:
     parser.add_argument("--module", metavar="PATH", help=help_)
     help_ = "For onnx, if the record does not know it: the shape of one example, such as 3 32 32."
     parser.add_argument("--shape", type=int, nargs="+", metavar="SIZE", help=help_)
+    _add_trust(parser)
     return parser
 
 
@@ -264,6 +266,7 @@ def compare() -> Parser:
     parser.add_argument("--name", default="Comparison", help="Title of the page. (default: %(default)s)")
     help_ = "Accuracy for the time to accuracy, from 0 to 1; 95 %% of the best mean if not given."
     parser.add_argument("--target", type=float, help=help_)
+    _add_trust(parser)
     return parser
 
 
@@ -396,6 +399,11 @@ def _add_roster(parser: Parser, action: str) -> None:
         parser.add_argument("--revoked", action="store_true", help=help_)
     help_ = "The file of the roster. (default: %(default)s)"
     parser.add_argument("--roster", type=path, default=Path("roster.yaml"), help=help_)
+
+
+def _add_trust(parser: Parser) -> None:
+    help_ = "Import classes from elsewhere that a record names, which runs their code; what is imported is said before."
+    parser.add_argument("--trust", action="store_true", help=help_)
 
 
 def _add_data_dir(parser: Parser) -> None:

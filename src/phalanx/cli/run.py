@@ -22,6 +22,7 @@ from phalanx.numerics.compilation import compilation
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
+from phalanx.runs.canonical import modules
 from phalanx.runs.checkpoint import Checkpoint, peek
 from phalanx.runs.engines import ENGINES, fastest, variants, with_engine
 from phalanx.runs.federation import Federation
@@ -33,6 +34,7 @@ from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
 from phalanx.simulation.executor import ExecutorFactory
 from phalanx.simulation.parallel import ProcessExecutors
+from phalanx.trust import reading
 
 COLUMNS = 30  # classes that the table of `phalanx partition` has columns for, at most
 
@@ -71,7 +73,7 @@ def _with_engine(plan: Run, execution: Execution, console: Console) -> Run:
     if engine != "auto":
         return with_engine(plan, engine)
     for name, each in variants(plan)[0].items():
-        if _identity_in(folder := _folder(each, execution)) == each.identity:
+        if _holds(folder := _folder(each, execution), each):
             console.print(f"Engine: {name}, as in the run that {escape(str(folder))} holds.", soft_wrap=True)
             return each
     if not execution.again:
@@ -88,14 +90,15 @@ def _say_compilation(console: Console) -> None:
     console.print("Numba compiles code first, some seconds once after an installation.", soft_wrap=True)
 
 
-def _identity_in(folder: Path) -> str:
-    """Return the identity of the run that was begun in a folder; empty if there is none, or none that can be read."""
+def _holds(folder: Path, plan: Run) -> bool:
+    """Return whether this run was begun in a folder."""
     draft = Draft(Run)
     try:
-        draft.load(folder / CONFIG)
-        return str(draft.make(Run).identity)
+        with reading(allowed=frozenset(modules(plan))):  # the folder may hold somebody else's
+            draft.load(folder / CONFIG)
+            return bool(draft.make(Run).identity == plan.identity)
     except (ValueError, TypeError, OSError):
-        return ""
+        return False
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from phalanx.experiments.study import Study
 from phalanx.experiments.trace import Trace
 from phalanx.experiments.workers import Means
 from phalanx.runs.record import Record
+from phalanx.trust import UntrustedError, reading
 from phalanx.wording import plural
 
 
@@ -81,12 +82,13 @@ def compare_command(options: Options, console: Console) -> int:
     check_folder(options.folder)
     if options.target is not None and not 0 < options.target <= 1:
         raise InfeasibleError(f"--target must be an accuracy in (0, 1], got {options.target}.")
-    traces = [trace for folder in options.runs for trace in _traces(folder)]
-    results = compared(traces, options.name, options.target)
+    with reading(trust=options.trust):
+        traces = [trace for folder in options.runs for trace in _traces(folder, console)]
+        results = compared(traces, options.name, options.target)
     return _show(results, options.folder, shlex.join(["phalanx", "compare", *map(str, options.runs)]), console)
 
 
-def _traces(folder: Path) -> list[Trace]:
+def _traces(folder: Path, console: Console) -> list[Trace]:
     """Return the records in a folder: that of a run, or of a study."""
     if not folder.is_dir():
         raise InfeasibleError(f"There is no folder {folder}. Name that of a run, or of a study.")
@@ -95,7 +97,9 @@ def _traces(folder: Path) -> list[Trace]:
     record = Record.load(folder)
     try:
         plan = plan_of(record)
-    except ValueError:  # of real clients, or with a class that is not here: what its server knew
+    except ValueError as error:  # of real clients, or with a class that is not here: what its server knew
+        if isinstance(error.__cause__, UntrustedError):
+            console.print(f"{folder} is compared by its settings as written: {error}", markup=False, soft_wrap=True)
         return [Trace.of_record(record, record.config, record.config.get("seed", 0), len(record.summary.clients))]
     return [Trace.of(plan, record)]
 

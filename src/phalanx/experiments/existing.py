@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from phalanx.core import InfeasibleError
@@ -11,6 +10,7 @@ from phalanx.experiments.trace import Trace
 from phalanx.report.words import describe
 from phalanx.runs.canonical import defaults
 from phalanx.runs.plan import Run
+from phalanx.trust import named
 
 CLASS, FIELDS = "class_path", "init_args"
 
@@ -54,9 +54,8 @@ def _differing(forms: Sequence[Mapping[str, Any]], path: str = "") -> Iterator[t
 
 def _with_defaults(form: Mapping[str, Any]) -> dict[str, Any]:
     """Return the forms of the fields of a class, those at their default included if the class is here."""
-    module, _, name = str(form[CLASS]).rpartition(".")
     try:
-        kind = getattr(import_module(module), name)
+        kind = named(str(form[CLASS]))
         return {**defaults(kind), **form[FIELDS]}
     except (ImportError, AttributeError, TypeError, ValueError):
         return dict(form[FIELDS])

@@ -28,6 +28,7 @@ from phalanx.data import Dataset
 from phalanx.flower import codec
 from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, brief
 from phalanx.flower.files import private_file
+from phalanx.flower.gate import OtherCoordinatorError, gate
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
 from phalanx.runs.packing import pack, unpack
@@ -324,7 +325,7 @@ class ClientWorker:
     def _meant(self, task: TaskMessage) -> TaskMessage:
         """Return a task of this client's coordinator; raise `Malformed` if it is another one's."""
         if task.coordinator != self.coordinator:
-            raise Malformed(
+            raise OtherCoordinatorError(
                 f"the task is from {_named(task.coordinator)}, and this client answers {_named(self.coordinator)}. If "
                 "it should, give it that name: Participant(coordinator=...), or coordinator=... in its node's "
                 "configuration"
@@ -374,6 +375,8 @@ def personalize(participant: Participant, files: Mapping[int, Path]) -> int:
 def client_app(participant: Participant | Callable[[Context], Participant]) -> ClientApp:
     """Return Flower's ClientApp of a client.
 
+    If it fails, the coordinator learns a reason of `phalanx.flower.gate.REASONS`, and the client's own log the rest.
+
     Args:
         participant: the client's configuration, or a function that makes it from the context, which holds the
             configurations of node and run. It is called once in each process and for each node.
@@ -388,10 +391,14 @@ def client_app(participant: Participant | Callable[[Context], Participant]) -> C
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
-        return Message(worker(context).introduce(message.content), reply_to=message)
+        with gate():
+            content = worker(context).introduce(message.content)
+        return Message(content, reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return Message(worker(context).train(message.content), reply_to=message)
+        with gate():
+            content = worker(context).train(message.content)
+        return Message(content, reply_to=message)
 
     return app

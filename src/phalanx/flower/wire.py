@@ -11,6 +11,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from phalanx.flower.codec import Malformed, brief
+from phalanx.flower.gate import received
 from phalanx.flower.limits import at_most, most_bytes
 
 log = logging.getLogger("phalanx.flower")
@@ -110,9 +111,10 @@ def pull(
 
 
 def failure(reply: Message) -> str:
-    """Return the error in a reply, from Flower or a client's app, as text."""
+    """Return the error in a reply, from Flower or a client's app, as text of this library."""
     error = reply.error
-    return f"{ERRORS.get(error.code, f'error {error.code}')}: {short(error.reason)}"
+    why = received(error.reason)
+    return ERRORS.get(error.code, f"error {error.code}") + (f": {why}" if why else "")
 
 
 def short(value: Any) -> str:

@@ -1,15 +1,16 @@
 """Any torch module, by its import path."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import nn
 from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
 from phalanx.models.model import Model
+from phalanx.trust import named
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class TorchModule(Model):
     needs.  Importing runs code, so trust a configuration from others only as you would trust their program.
 
     Args:
-        path: import path of a class or function that returns a `torch.nn.Module`.
+        path: import path of a subclass of `torch.nn.Module`, or of a function that is annotated to return one:
+            `def network() -> nn.Module`. Nothing else is called.
         arguments: keyword arguments of the call.
 
     Raises:
@@ -84,15 +86,29 @@ class TorchModule(Model):
         Raises:
             ValueError: if it cannot be imported or called.
         """
-        package, _, name = self.path.rpartition(".")
         try:
-            factory: object = getattr(import_module(package), name)
+            factory: Any = named(self.path)
         except (ImportError, AttributeError) as error:
             raise ValueError(
                 f"Nothing can be imported from {self.path}: {error}. Correct the path, or install the package."
             ) from error
-        if not callable(factory):
+        if not _makes_modules(factory):
+            kind = factory if isinstance(factory, type) else type(factory)
             raise ValueError(
-                f"{self.path} must be a class or a function, got {type(factory).__name__}. Correct the path."
+                f"{self.path} must be a subclass of torch.nn.Module, or a function that is annotated to return one, "
+                f"got {'' if isinstance(factory, type) else 'a '}{kind.__name__}. Nothing else is called: correct the "
+                "path, or write `def network() -> torch.nn.Module` in a module of your own."
             )
-        return factory
+        found: Callable[..., object] = factory
+        return found
+
+
+def _makes_modules(factory: object) -> bool:
+    """Return whether a class or function says of itself that a call returns a module."""
+    kind: object = factory
+    if inspect.isfunction(factory):
+        try:
+            kind = get_type_hints(factory).get("return")
+        except (NameError, TypeError):  # names that its module imports for type checkers only
+            return False
+    return isinstance(kind, type) and issubclass(kind, nn.Module)

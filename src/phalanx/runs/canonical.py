@@ -193,7 +193,7 @@ def source(value: Any) -> str | None:
     A file includes those in its folder, or in its package, from which it imports, unless it is an installed one.
     None if all classes are this library's.
     """
-    waiting = {name for name in _modules(value) if _foreign(name)}
+    waiting = {name for name in modules(value) if _foreign(name)}
     found = dict[str, str]()
     while waiting:
         name = waiting.pop()
@@ -204,16 +204,16 @@ def source(value: Any) -> str | None:
     return digest(found) if found else None
 
 
-def _modules(value: Any) -> Iterator[str]:
+def modules(value: Any) -> Iterator[str]:
     """Yield the modules that define the classes of a value, and of all its parts."""
     yield from getattr(value, "source_modules", ())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         yield from (base.__module__ for base in type(value).__mro__)
         for f in dataclasses.fields(value):
-            yield from _modules(getattr(value, f.name))
+            yield from modules(getattr(value, f.name))
     elif isinstance(value, (list, tuple, set, frozenset)):
         for item in value:
-            yield from _modules(item)
+            yield from modules(item)
 
 
 def _foreign(name: str) -> bool:

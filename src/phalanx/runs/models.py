@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -37,6 +36,7 @@ from phalanx.runs.files import write
 from phalanx.runs.schema import SchemaPart, StepRecord, from_json, in_words, to_json
 from phalanx.training.evaluation import Metrics
 from phalanx.training.vector import FlatModule
+from phalanx.trust import UntrustedError, named, reading
 from phalanx.wording import shown
 
 MODEL, INDEX, MODELS, BEST, CARD = "model.safetensors", "model.json", "models", "best", "model.md"
@@ -160,15 +160,21 @@ class Models:
         index: who is served which.
         tensors: returns the values in a file, by its name.
         architecture: the network; None: as the index describes it.
+        trust: whether the index may name a network from elsewhere, whose code then runs.
     """
 
     index: ModelIndex
     tensors: Callable[[str], Tensors]
     architecture: Model | None = None
+    trust: bool = False
 
     @classmethod
-    def load(cls, folder: Path) -> "Models":
+    def load(cls, folder: Path, *, trust: bool = False) -> "Models":
         """Read the index of a folder; its files are read when they are needed.
+
+        Args:
+            folder: of the models.
+            trust: as above.
 
         Raises:
             FileNotFoundError: there are no models.
@@ -181,7 +187,7 @@ class Models:
             index = from_json(path.read_bytes(), ModelIndex)
         except ValueError as error:
             raise ValueError(f"{path} is not an index of models: {error}. Repeat the run.") from error
-        return cls(index, partial(read_tensors, folder))
+        return cls(index, partial(read_tensors, folder), trust=trust)
 
     def state(self, client: int | None = None) -> Tensors:
         """Return the `state_dict` of the model that a client is served; see `ModelIndex.file`."""
@@ -208,16 +214,21 @@ class Models:
         return made.eval()
 
     def _built(self) -> nn.Module:
-        inputs, kind = self.index.inputs, self.architecture
-        if kind is None and self.index.architecture is not None:
-            kind = architecture_of(self.index.architecture)
-        if kind is None or inputs is None:
+        inputs = self.index.inputs
+        if inputs is not None and self.architecture is not None:
+            return _of_any_values(self.architecture, inputs)
+        if inputs is None or self.index.architecture is None:
             raise ValueError(
                 "The record does not say what the network of this run is: its coordinator was given a module. Give the "
                 "same: record.model(module=...), or --module on the command line."
             )
-        with borrowed(0, "model"):  # whose values are replaced
-            return kind.build(inputs.shape, inputs.outputs)
+        with reading(trust=self.trust):
+            return _of_any_values(architecture_of(self.index.architecture), inputs)
+
+
+def _of_any_values(kind: Model, inputs: ModelInputs) -> nn.Module:
+    with borrowed(0, "model"):  # whose values are replaced
+        return kind.build(inputs.shape, inputs.outputs)
 
 
 def read_tensors(folder: Path, name: str) -> Tensors:
@@ -236,16 +247,17 @@ def _why_none(folder: Path) -> str:
 
 
 def architecture_of(form: Mapping[str, Any]) -> Model:
-    """Return the description of a network that a configuration names.  Importing its class runs code.
+    """Return the description of a network that a configuration names; see `phalanx.trust` for which it may.
 
     Raises:
-        ValueError: there is no such class, or it is not made of these values.
+        ValueError: there is no such class, it may not be named, or it is not made of these values.
     """
     path, values = str(form.get("class_path")), form.get("init_args", {})
-    package, _, name = path.rpartition(".")
     try:
-        kind = getattr(import_module(package), name)
+        kind = named(path)
         found = msgspec.convert(values, kind) if isinstance(kind, type) and issubclass(kind, Model) else None
+    except UntrustedError:
+        raise
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         why = in_words(str(error)) if isinstance(error, msgspec.ValidationError) else str(error)
         raise ValueError(f"The network {shown(path)} of this run cannot be made here: {why}.") from error

@@ -155,8 +155,12 @@ class Record:
         write(folder / SUMMARY, msgspec.json.format(to_json(self.summary), indent=1) + b"\n")
 
     @classmethod
-    def load(cls, folder: Path | str) -> "Record":
+    def load(cls, folder: Path | str, *, trust: bool = False) -> "Record":
         """Read the record of a run that ended.
+
+        Args:
+            folder: of the run.
+            trust: whether `model` may import a network from elsewhere that the record names, and run its code.
 
         Raises:
             FileNotFoundError: the folder holds no run that ended.
@@ -173,7 +177,9 @@ class Record:
             raise _unusable(folder / HISTORY, "the history of this run", why)
         if digest(config) != summary.config_digest:
             raise _unusable(folder / SUMMARY, "the summary of this run", f"{CONFIG} is that of another one")
-        models, best = (Models.load(at) if (at / INDEX).is_file() else None for at in (folder, folder / BEST))
+        models, best = (
+            Models.load(at, trust=trust) if (at / INDEX).is_file() else None for at in (folder, folder / BEST)
+        )
         return cls(config, history, summary, models, best)
 
 

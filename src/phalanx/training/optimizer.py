@@ -4,8 +4,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 from msgspec import Meta
@@ -21,6 +20,7 @@ from phalanx.training.local import LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.sgd import LocalSGD, Precision, Schedule, in_pairs, split
 from phalanx.training.task import Task
 from phalanx.training.vector import FlatModule
+from phalanx.trust import UntrustedError, named
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,11 @@ class LocalOptimizer(LocalTraining):
         Raises:
             ValueError: if there is no such optimizer, or it does not take the options.
         """
-        module, _, name = self.optimizer.rpartition(".")
+        name = self.optimizer.rpartition(".")[2]
         try:
-            kind = getattr(import_module(module or "torch.optim"), name)
+            kind = named(self.optimizer, "torch.optim")
+        except UntrustedError:
+            raise
         except (ImportError, AttributeError, ValueError) as error:
             raise ValueError(
                 f"optimizer must be the name of a class of torch.optim, such as AdamW, or an import path, got "

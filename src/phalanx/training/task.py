@@ -9,7 +9,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -20,6 +19,7 @@ from typing_extensions import override
 from phalanx.data import NO_LABEL, Dataset
 from phalanx.fields import CheckedFields
 from phalanx.installation import installation
+from phalanx.trust import UntrustedError, named
 from phalanx.wording import shown
 
 
@@ -393,19 +393,23 @@ def _metric(name: str, options: Mapping[str, object], *, each: bool = False) -> 
     """
     module, _, last = name.rpartition(".")
     try:
-        kind = getattr(import_module(module or "torchmetrics"), last)
+        kind: Any = named(name, "torchmetrics")
     except ModuleNotFoundError as error:
         if error.name != "torchmetrics":
             raise ValueError(f"The metric {name!r} cannot be imported: {error}.") from error
         raise ValueError(f"The metric {name!r} needs torchmetrics: {installation('tasks')}.") from error
     except AttributeError as error:
         raise ValueError(f"{module or 'torchmetrics'} has no metric {last!r}. Give the name of a class.") from error
+    except UntrustedError:
+        raise
     except Exception as error:  # an installed package that does not import
         said = shown(f"{type(error).__name__}: {error}", 200)
         raise ValueError(
             f"The metric {name!r} needs {module or 'torchmetrics'}, which is there and cannot be imported: {said}. "
             "Reinstall it. If torchvision is named here, it was built for another torch: reinstall or remove it."
         ) from error
+    if not (isinstance(kind, type) and hasattr(kind, "update") and hasattr(kind, "compute")):
+        raise ValueError(f"{shown(name)} is no class of metrics, with update and compute. Give the name of one.")
     offered = {**options, "average": "none" if each else "macro"}
     taken = inspect.signature(kind.__new__ if "task" in inspect.signature(kind.__new__).parameters else kind).parameters
     try:

@@ -32,6 +32,7 @@ from phalanx.experiments.papers.comparison import Rendering
 from phalanx.experiments.papers.published import FILE, PublishedPaper, published
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.trust import find_own
 from phalanx.wording import shown
 
 Scale = Literal["quick", "paper"]
@@ -212,6 +213,8 @@ def _imported(package: str) -> ModuleType:
         )
     if package == PACKAGE and importlib.util.find_spec(package) is None:
         sys.path += [str(folder) for folder in (REPOSITORY, Path.cwd()) if (folder / package / FILE).is_file()]
+    if package != PACKAGE:
+        find_own()
     try:
         module = importlib.import_module(package)
     except ModuleNotFoundError as error:

@@ -1,0 +1,66 @@
+"""What a client says besides updates and declared metrics: one of a closed list of reasons, and nothing else.
+
+The text of an exception can quote data, labels and paths.  It stays in the client's own log; what leaves is a reason of
+`REASONS`.  The server keeps nothing else either, whatever other software a client runs.
+"""
+
+import errno
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from phalanx.core import InfeasibleError
+from phalanx.flower.codec import Malformed
+
+log = logging.getLogger("phalanx.flower.client")
+
+ANOTHER_COORDINATOR = "the task is of another coordinator than the one that it answers"
+NO_TASK = "the task does not fit what it expects"
+UNFIT = "its settings or its data do not fit this run"
+NO_MEMORY = "it ran out of memory"
+DISK_FULL = "its disk is full"
+NO_FILE = "it could not read or write a file"
+NO_MODULE = "a package that it needs is not installed"
+OTHER = "its own log says why"
+REASONS = (ANOTHER_COORDINATOR, NO_TASK, UNFIT, NO_MEMORY, DISK_FULL, NO_FILE, NO_MODULE, OTHER)
+
+
+class OtherCoordinatorError(Malformed):
+    """A task of another coordinator than the one that a client answers."""
+
+
+class WithheldError(Exception):
+    """A client could not answer.  The message is one of `REASONS`."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the reason that stands for an exception: it depends on the kind of the exception, never on its text."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DISK_FULL
+    kinds = (
+        (OtherCoordinatorError, ANOTHER_COORDINATOR),
+        (Malformed, NO_TASK),
+        (InfeasibleError, UNFIT),
+        (MemoryError, NO_MEMORY),
+        (ImportError, NO_MODULE),
+        (OSError, NO_FILE),
+    )
+    return next((reason for kind, reason in kinds if isinstance(error, kind)), OTHER)
+
+
+@contextmanager
+def gate() -> Iterator[None]:
+    """Let no exception out but `WithheldError`; the client's own log gets the exception itself."""
+    try:
+        yield
+    except Exception as error:
+        reason = reason_of(error)
+        log.exception("No answer, and the coordinator only learns: %s.", reason)
+    else:
+        return
+    raise WithheldError(reason)  # outside of the handler, so that the exception is not its context
+
+
+def received(text: object) -> str:
+    """Return the reason in a text from a client; empty if it holds none."""
+    return next((reason for reason in REASONS if reason in str(text)), "")

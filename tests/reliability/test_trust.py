@@ -1,0 +1,214 @@
+"""Records and files whose every class is hostile: reading them imports, calls, opens and connects to nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phalanx import Run, Until, simulate
+from phalanx.cli.main import COMMANDS, FLOWER
+from phalanx.models import MLP
+from phalanx.runs.canonical import digest, import_path
+from phalanx.runs.models import SavedModels
+from phalanx.runs.record import Record
+from phalanx.trust import UntrustedError, announcing, named, reading
+from runs.configurable_classes import classes
+
+MODULE = """from pathlib import Path
+Path("{marker}").touch()
+def __getattr__(name):
+    Path("{marker}").touch()
+    raise AttributeError(name)
+"""
+SHADOWS = ("onnx", "onnxscript", "torchmetrics", "ray", "mlflow", "wandb", "hostile")  # modules in the folder
+FORGED = {"class_path": "hostile.Boom", "init_args": {"command": "touch marker"}}
+CALL = {
+    "class_path": "phalanx.models.TorchModule",
+    "init_args": {"path": "os.system", "arguments": {"command": "touch marker"}},
+}
+
+
+def hostile(value):
+    """A configuration with a hostile class in the place of each of its classes."""
+    if isinstance(value, dict):
+        return FORGED if "class_path" in value else {key: hostile(inner) for key, inner in value.items()}
+    return [hostile(inner) for inner in value] if isinstance(value, list) else value
+
+
+def every_class(config, index):
+    return hostile(config), index | {"architecture": FORGED}
+
+
+def a_call(config, index):
+    return config | {"model": CALL}, index | {"architecture": CALL}
+
+
+def names_in_fields(config, index):
+    """Names of code in fields of Phalanx's own classes: of an optimizer, of metrics, and of a file of options."""
+    optimizer = {"class_path": "phalanx.training.LocalOptimizer", "init_args": {"optimizer": "hostile.Adam"}}
+    task = {"class_path": "phalanx.training.Classification", "init_args": {"metrics": ["hostile.Score", "F1Score"]}}
+    return config | {"training": optimizer, "task": task}, index | {"architecture": CALL}
+
+
+def a_metric(config, index):
+    task = {"class_path": "phalanx.training.Classification", "init_args": {"metrics": ["hostile.Score"]}}
+    return config | {"task": task}, index
+
+
+def a_file_of_options(config, index):
+    return config | {"training": "/etc/hostname"}, index
+
+
+FORGERIES = (every_class, a_call, names_in_fields, a_metric, a_file_of_options)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trust") / "run"
+    simulate(Run(clients=3, model=MLP(()), until=Until(steps=1)), folder=folder, models=SavedModels(best=True))
+    return folder
+
+
+def forged(done, folder, forgery):
+    """A copy of a run's folder whose files name hostile code, and fit together."""
+    shutil.copytree(done, folder)
+    config, index = (json.loads((folder / name).read_text()) for name in ("run.json", "model.json"))
+    config, index = forgery(config, index)
+    summary = json.loads((folder / "summary.json").read_text()) | {"config_digest": digest(config)}
+    for name, content in {
+        "run.json": config,
+        "model.json": index,
+        "best/model.json": index,
+        "summary.json": summary,
+    }.items():
+        (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+TRAIN = {"demo": "", "flower up": "", "reproduce": "", "leaderboard": "--no_training"}  # what reads nothing by itself
+
+
+def commands(where):
+    """The arguments of every command, by name, on what was received in a folder: whatever it needs, and --config."""
+    places = {
+        "runs": where / "run", "folder": where / "run", "out": where / "model.out", "config": where / "config.yaml",
+        "file": where / "study.yaml", "sizes": where / "sizes.csv", "name": "Site", "client": 0, "hosts": "localhost",
+        "key": "ed25519:" + "A" * 43 + "=",
+    }  # fmt: skip
+    for group, before in ((COMMANDS, []), (FLOWER, ["flower"])):
+        for name, command in group.items():
+            words, parser = [*before, name], command.parser()
+            parser = parser.form() if hasattr(parser, "form") else parser
+            for action in parser._actions:
+                if action.required or (action.dest == "config" and "folder" not in {a.dest for a in parser._actions}):
+                    words += [*action.option_strings[:1], str(places[action.dest])]
+            yield " ".join([*before, name]), words
+
+
+OWN = ("run", "partition", "study")  # which read a file of one's own
+READ = {"report": (), "compare": (), "evaluate": ("--best true", "--data Digits"), "export": ("--format onnx",)}
+
+
+def watched(where, named_commands):
+    """What each command did, in a process of its own in that folder."""
+    (where / "jobs.json").write_text(json.dumps({"allowed": [str(where)], "commands": named_commands}))
+    script, environment = Path(__file__).with_name("watched.py"), os.environ | {"PHALANX_DATA": str(where)}
+    command, how = [sys.executable, script, "jobs.json"], {"capture_output": True, "text": True, "timeout": 300}
+    ended = subprocess.run(command, cwd=where, env=environment, check=False, **how)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+@pytest.fixture
+def received(tmp_path):
+    """The current folder, with modules that must not take the place of packages."""
+    for name in SHADOWS:
+        (tmp_path / f"{name}.py").write_text(MODULE.format(marker=tmp_path / "marker"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_record_runs_nothing(forgery, done, received):
+    forged(done, received / "run", forgery)
+    known = dict(commands(received))
+    assert {*known} >= {*OWN, *READ, *TRAIN}
+    (received / "sizes.csv").write_text("client,size\n0,5\n1,7\n")
+    jobs = {name: words for name, words in known.items() if name not in {*OWN, *TRAIN} or TRAIN.get(name)}
+    jobs |= {f"{name} {more}": [*known[name], *more.split()] for name, further in READ.items() for more in further}
+    found = watched(received, jobs)
+    assert {name: report["noted"] for name, report in found.items() if report["noted"]} == {}
+    assert not (received / "marker").exists()
+    assert found["report"]["status"] == found["export"]["status"] == found["compare"]["status"] == 0, found
+    assert found["evaluate"]["status"] == 2
+
+
+@pytest.mark.parametrize("forgery", FORGERIES[:3])
+def test_trust_says_what_it_imports_before(forgery, done, received):
+    forged(done, received / "run", forgery)
+    found = watched(received, {"evaluate": [*dict(commands(received))["evaluate"], "--trust"]})["evaluate"]
+    assert found["status"] == 2
+    if forgery is a_call:
+        assert (found["noted"], "must be a subclass of torch.nn.Module" in found["err"]) == ([], True)
+    else:
+        assert found["noted"] == [["import", "hostile", True]]
+        assert (received / "marker").exists()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_file_of_ones_own_says_what_it_imports_before(name, received):
+    config = {"algorithm": FORGED, "clients": 3}
+    (received / "config.yaml").write_text(json.dumps(config))
+    (received / "study.yaml").write_text(json.dumps({"base": config, "grid": {"seed": [0]}}))
+    found = watched(received, {name: dict(commands(received))[name]})[name]
+    assert found["noted"] == [["import", "hostile", True]], found
+    assert (received / "marker").exists(), "the test would see what the others must not do"
+
+
+def test_nothing_but_what_makes_modules_is_called(received):
+    (received / "config.yaml").write_text(json.dumps({"model": CALL, "clients": 3}))
+    found = watched(received, {"run": dict(commands(received))["run"]})["run"]
+    assert (found["status"], found["noted"]) == (2, [])
+    assert "os.system must be a subclass of torch.nn.Module" in found["err"]
+
+
+def test_public_classes_are_all_that_reading_needs():
+    kinds = [kind for kind in classes() if kind.__module__.startswith("phalanx.")]
+    assert len(kinds) > 150
+    with reading():
+        assert [kind for kind in kinds if named(import_path(kind)) is not kind] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["os.system", "phalanx.models.module.inspect", "phalanx.cli.main.main", "phalanx.simulate", "phalanx.data.files.os",
+     "phalanx..Run", "phalanx.models.", "papers.catalyst.LabelGroups", "phalanx_extra.Run", "builtins.eval"],
+)  # fmt: skip
+def test_reading_imports_nothing_else(path):
+    loaded = {*sys.modules}
+    with reading(), pytest.raises(UntrustedError, match="no public class of Phalanx"):
+        named(path)
+    assert {name for name in {*sys.modules} - loaded if not name.startswith("phalanx")} == set()
+    with reading(), reading(trust=True), pytest.raises(UntrustedError):  # nothing within is trusted more
+        named(path)
+
+
+def test_a_record_is_read_without_trust(done, tmp_path):
+    folder = forged(done, tmp_path / "run", every_class)
+    with pytest.raises(UntrustedError, match=r"hostile\.Boom.*trust=True"):
+        Record.load(folder).model()
+    with pytest.warns(UserWarning, match="The module hostile is imported"), pytest.raises(ValueError, match="hostile"):
+        Record.load(folder, trust=True).model()
+    record = Record.load(done)
+    assert record.model() is not None
+    assert record.model(best=True) is not None
+
+
+def test_what_is_imported_is_said_once():
+    said = []
+    with announcing(said.append):
+        assert [named("json.JSONDecoder") for _ in range(2)] == [json.JSONDecoder] * 2
+    assert said == ["The module json is imported, which runs its code."]

@@ -1,0 +1,55 @@
+"""Runs commands of Phalanx in this process, and notes what they import, call, open and connect to.
+
+python watched.py FILE: `{"allowed": [folders], "commands": {name: [arguments]}}` in; `{name: report}` on standard
+output.
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+HARMFUL = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen", "socket.", "ctypes.dlopen")
+
+
+class Watch:
+    """What happened during a command, and what it had said."""
+
+    def __init__(self):
+        self.noted, self.on, self.err = [], False, io.StringIO()
+
+    def hook(self, event, arguments):
+        if not self.on:
+            return
+        if event.startswith(HARMFUL):
+            self.noted.append([event, repr(arguments)[:200]])
+        elif event == "import" and str(arguments[0]).startswith("hostile"):
+            said = f"The module {arguments[0]} is imported" in self.err.getvalue()
+            self.noted.append([event, str(arguments[0]), said])
+        elif event == "open" and isinstance(arguments[0], (str, bytes)):
+            path = os.path.realpath(os.fsdecode(arguments[0]))
+            if not path.startswith(allowed):
+                self.noted.append([event, path])
+
+    def carry_out(self, command):
+        out, self.err, self.noted, self.on = io.StringIO(), io.StringIO(), [], True
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(self.err):
+            try:
+                status = main(command)
+            except SystemExit as end:
+                status = end.code
+        self.on = False
+        return {"status": status, "out": out.getvalue(), "err": self.err.getvalue(), "noted": self.noted}
+
+
+job = json.loads(Path(sys.argv[1]).read_text())
+allowed = tuple(map(os.path.realpath, [*job["allowed"], sys.prefix, sys.base_prefix, *filter(None, sys.path)]))
+allowed += ("/proc/", "/sys/", "/dev/null", "/dev/urandom")
+sys.path[:] = ["", *sys.path[1:]]  # as `python -m phalanx` has it
+from phalanx.cli.main import main  # noqa: E402
+
+watch = Watch()
+sys.addaudithook(watch.hook)
+print(json.dumps({name: watch.carry_out(command) for name, command in job["commands"].items()}))
