@@ -28,7 +28,7 @@ from phalanx.data import Dataset
 from phalanx.flower import codec
 from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, brief
 from phalanx.flower.files import private_file
-from phalanx.flower.gate import OtherCoordinatorError, gate
+from phalanx.flower.gate import OtherCoordinatorError, gated
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
 from phalanx.runs.packing import pack, unpack
@@ -391,14 +391,10 @@ def client_app(participant: Participant | Callable[[Context], Participant]) -> C
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
-        with gate():
-            content = worker(context).introduce(message.content)
-        return Message(content, reply_to=message)
+        return Message(gated(lambda: worker(context).introduce(message.content)), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        with gate():
-            content = worker(context).train(message.content)
-        return Message(content, reply_to=message)
+        return Message(gated(lambda: worker(context).train(message.content)), reply_to=message)
 
     return app

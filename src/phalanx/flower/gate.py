@@ -6,12 +6,13 @@ The text of an exception can quote data, labels and paths.  It stays in the clie
 
 import errno
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar
 
 from phalanx.core import InfeasibleError
 from phalanx.flower.codec import Malformed
 
+Answer = TypeVar("Answer")
 log = logging.getLogger("phalanx.flower.client")
 
 ANOTHER_COORDINATOR = "the task is of another coordinator than the one that it answers"
@@ -48,16 +49,13 @@ def reason_of(error: BaseException) -> str:
     return next((reason for kind, reason in kinds if isinstance(error, kind)), OTHER)
 
 
-@contextmanager
-def gate() -> Iterator[None]:
-    """Let no exception out but `WithheldError`; the client's own log gets the exception itself."""
+def gated(answer: Callable[[], Answer]) -> Answer:
+    """Return an answer, and let no exception out but `WithheldError`; the client's own log gets the exception."""
     try:
-        yield
+        return answer()
     except Exception as error:
         reason = reason_of(error)
         log.exception("No answer, and the coordinator only learns: %s.", reason)
-    else:
-        return
     raise WithheldError(reason)  # outside of the handler, so that the exception is not its context
 
 
