@@ -1,5 +1,6 @@
 """Numbers and given texts in messages."""
 
+import re
 from typing import Any
 
 
@@ -28,6 +29,15 @@ def visible(text: str, *, lines: bool = False) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+# Characters that no font shows: control characters but for line breaks, and those that change the direction of text.
+HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+
+
+def readable(page: str) -> str:
+    """Return a page with escapes in place of characters that are not seen, but change what is; lines stay."""
+    return HIDDEN.sub(lambda found: visible(found[0]), page)
 
 
 def shown(text: str, most: int = 60) -> str:

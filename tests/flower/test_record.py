@@ -111,7 +111,7 @@ def test_who_never_enrolled_is_named_and_a_run_that_cannot_begin_leaves_no_recor
     made = coordinator(PLAN, folder=tmp_path / "run", timeouts=timeouts)
     with InProcessGrid(nodes) as grid, pytest.raises(InfeasibleError, match=r"Missing: 3 \(clinic-3\)"):
         coordinate(grid, made)
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock", "status.json"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["status.json"]
     assert main(["flower", "watch", str(tmp_path / "run")]) == 0, "and it ends"
     assert "The run did not begin: 3 of the 4 clients that are needed enrolled within 0.5 s." in capsys.readouterr().out
     with InProcessGrid(nodes) as grid:

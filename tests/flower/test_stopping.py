@@ -17,7 +17,7 @@ from phalanx.cli.main import main
 from phalanx.flower import InProcessGrid, server_app
 from phalanx.flower.audit import read
 from phalanx.flower.local import LocalFederation
-from phalanx.flower.lock import exclusive
+from phalanx.runs.lock import exclusive
 from phalanx.runs.record import Record
 from phalanx.signals import passing_signals_on, stopped_like_ctrl_c
 
@@ -148,7 +148,7 @@ def test_the_same_command_goes_on_with_a_run_that_was_stopped_and_another_begins
         said = up(*other)
         assert "Starts over. The stopped run after step 1 is removed, except its audit trail." in said
         assert "The run had not begun" in said
-        assert {path.name[:5] for path in (tmp_path / "run").iterdir()} == {"asked", "audit", "lock"}
+        assert {path.name[:5] for path in (tmp_path / "run").iterdir()} == {"asked", "audit"}
         stopped()
 
 
@@ -202,7 +202,7 @@ def test_a_folder_in_which_a_server_works_is_not_cleared(stopped, tmp_path, caps
     before = sorted((tmp_path / "run").iterdir())
     with exclusive(tmp_path / "run"):
         assert main(["flower", "up", "--folder", str(tmp_path), "--again"]) == 2
-    assert f"Another server is running in {tmp_path / 'run'}, and two would overwrite" in capsys.readouterr().err
+    assert f"Another process writes in {tmp_path / 'run'}, and two would overwrite" in capsys.readouterr().err
     assert sorted((tmp_path / "run").iterdir()) == before
 
 

@@ -21,12 +21,12 @@ from flower.federations import QUICK, SMALL, at_nodes, coordinator, honest, rost
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError, Progress, Verdict
 from phalanx.flower import FlowerTransport, InProcessGrid, coordinate, live, status
-from phalanx.flower.lock import LOCK, exclusive
 from phalanx.flower.logs import JSONFormatter
 from phalanx.flower.metrics import PrometheusMetrics
 from phalanx.flower.status import ClientStatus, RunStatus, StatusBoard
 from phalanx.flower.suspension import Standing
 from phalanx.installation import installation
+from phalanx.runs.lock import LOCK, exclusive
 from phalanx.runs.record import as_lines, read_step
 from phalanx.runs.schema import StepRecord, to_json
 from phalanx.training.evaluation import Metrics
@@ -306,7 +306,7 @@ def test_a_server_that_waits_for_its_clients_gives_signs_of_life_whatever_lies_i
 def test_one_server_works_in_a_folder_and_no_other_as_long_as_it_does(tmp_path):
     def another(progress):
         with pytest.raises(
-            InfeasibleError, match=r"Another server is running in .*run, and two would overwrite each other's files\."
+            InfeasibleError, match=r"Another process writes in .*run, and two would overwrite each other's files\."
         ):
             coordinate(grid, made)
 

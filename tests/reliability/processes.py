@@ -36,8 +36,8 @@ from phalanx.flower.audit import read
 from phalanx.flower.from_run import coordinator_of
 from phalanx.flower.live import lines
 from phalanx.flower.local import LocalFederation
-from phalanx.flower.lock import exclusive
 from phalanx.runs.federation import Federation
+from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
 from phalanx.runs.record import SUMMARY, Record
 from phalanx.runs.schema import StepRecord

@@ -140,7 +140,9 @@ def test_a_forged_record_runs_nothing(forgery, done, received):
     jobs = {name: words for name, words in known.items() if name not in {*OWN, *TRAIN} or TRAIN.get(name)}
     jobs |= {f"{name} {more}": [*known[name], *more.split()] for name, further in READ.items() for more in further}
     found = watched(received, jobs)
-    assert {name: report["noted"] for name, report in found.items() if report["noted"]} == {}
+    noted = {name: report["noted"] for name, report in found.items() if report["noted"]}
+    noted["doctor"] = [event for event in noted.get("doctor", []) if event[0] in ("import", "open")]  # asks the machine
+    assert {name: events for name, events in noted.items() if events} == {}, json.dumps(noted)
     assert not (received / "marker").exists()
     assert found["report"]["status"] == found["export"]["status"] == found["compare"]["status"] == 0, found
     assert found["evaluate"]["status"] == 2

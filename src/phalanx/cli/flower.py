@@ -21,11 +21,11 @@ from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import Roster, as_text, from_text, new_key, public_bytes
 from phalanx.flower.local import LOGS, ROSTER, LocalFederation
-from phalanx.flower.lock import LOCK, exclusive
 from phalanx.flower.register import SERVED
 from phalanx.flower.status import STATUS
 from phalanx.flower.upload_counter import ASKED
 from phalanx.runs.checkpoint import Header, peek
+from phalanx.runs.lock import LOCK, exclusive
 from phalanx.runs.models import MODEL
 from phalanx.runs.record import CHECKPOINT, SUMMARY, Record
 from phalanx.wording import plural

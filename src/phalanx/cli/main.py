@@ -139,8 +139,8 @@ def _foreseen() -> tuple[type[Exception], ...]:
 
 def _said(error: Exception) -> str:
     """Return what an error says, without numbers of the operating system."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{shown(str(error.filename), 300)}: {error.strerror}."
+    if isinstance(error, OSError) and error.strerror:
+        return f"{shown(str(error.filename), 300)}: {error.strerror}." if error.filename else f"{error.strerror}."
     return NO_MEMORY if _out_of_memory(error) else str(error)
 
 

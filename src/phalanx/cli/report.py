@@ -4,13 +4,14 @@ from rich.console import Console
 
 from phalanx.cli.parser import Options
 from phalanx.report import write
+from phalanx.runs.files import inside
 from phalanx.runs.record import REPORT, Record
 
 
 def report_command(options: Options, console: Console) -> int:
     """Write a page of runs that are done; return the exit status."""
     records = [Record.load(folder) for folder in options.runs]
-    target = options.out or options.runs[0] / REPORT
-    page = write(records, target / REPORT if target.is_dir() else target, options.title)
+    target = options.out or options.runs[0]
+    page = write(records, inside(target, REPORT) if target.is_dir() else target, options.title)
     console.print(f"Report: {page}", soft_wrap=True)
     return 0

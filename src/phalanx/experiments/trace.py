@@ -343,9 +343,9 @@ def _received_accuracy(record: Record) -> dict[int, float]:
 def _state(record: Record) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
     """Return the observed figures of the algorithm, step by step, and the names of those that are too large."""
     steps = [step for step in record.history if step.state]
-    names = list(steps[0].state) if steps else []
-    small = [name for name in names if all(_count(step.state[name]) <= SMALL for step in steps)]
-    columns = {name: tuple(plain(step.state[name]) for step in steps) for name in small}
+    names = list(dict.fromkeys(name for step in steps for name in step.state))
+    small = [name for name in names if all(_count(step.state.get(name)) <= SMALL for step in steps)]
+    columns = {name: tuple(plain(step.state.get(name)) for step in steps) for name in small}
     kept = {"step": tuple(step.step for step in steps), **columns} if columns else {}
     return kept, tuple(name for name in names if name not in small)
 

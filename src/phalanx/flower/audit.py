@@ -34,6 +34,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -216,11 +217,13 @@ def _key(entry: Entry) -> tuple[object, ...]:
 
 
 def set_aside(path: Path) -> None:
-    """Add the time of its last line to the name of a trail: no trail is ever deleted."""
+    """Add the time of its last line to the name of a trail, and a number if that name is taken: none is deleted."""
     if not path.is_file():
         return
     stamp = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    path.rename(path.with_name(f"{path.stem}-{stamp}{path.suffix}"))
+    numbers = ("" if k == 1 else f"-{k}" for k in count(1))
+    names = (path.with_name(f"{path.stem}-{stamp}{number}{path.suffix}") for number in numbers)
+    path.rename(next(name for name in names if not os.path.lexists(name)))
 
 
 def read(path: Path) -> list[Entry]:

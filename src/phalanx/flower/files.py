@@ -34,6 +34,19 @@ def private_file(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
+@contextmanager
+def only_for_owner(folder: Path) -> Iterator[None]:
+    """Keep others from reading the files of a folder: those that are there, and those that this process makes."""
+    before = os.umask(0o077)
+    try:
+        for path in folder.glob("*"):
+            if path.is_file() and not path.is_symlink():
+                path.chmod(path.stat().st_mode & 0o700)
+        yield
+    finally:
+        os.umask(before)
+
+
 def write_secret(path: Path, content: bytes) -> None:
     """Write a new file as `private_file` opens it."""
     with private_file(path) as file:

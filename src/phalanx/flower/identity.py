@@ -10,6 +10,7 @@ import binascii
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,36 @@ def from_text(text: str) -> bytes:
         key = b""
     if not text.startswith(PREFIX) or len(key) != KEY:
         raise ValueError(f"A public key must be {PREFIX} followed by 44 characters of base64, got {shown(text)!r}.")
+    if not is_owned(key):
+        raise ValueError(
+            f"{shown(text)} is no public key to which somebody has the private one: anybody, or nobody, can sign for "
+            "it. Use the key that `phalanx flower key` has shown."
+        )
     return key
+
+
+P = 2**255 - 19  # the field of Ed25519, and the constant of its curve (RFC 8032, section 5.1)
+D = -121665 * pow(121666, -1, P) % P
+
+
+@lru_cache(maxsize=100_000)
+def is_owned(key: bytes) -> bool:
+    """Return whether a public key is a point of the curve, in its only form, and not of low order.
+
+    Of a point whose order divides 8, signatures are valid for most messages that nobody has signed.
+    """
+    number = int.from_bytes(key, "little")
+    y, odd = number % 2**255, number >> 255
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if x * x % P != square:
+        x = x * pow(2, (P - 1) // 4, P) % P
+    if y >= P or x * x % P != square or (x == 0 and odd):
+        return False
+    for _ in range(3):  # doubles the point; the sign of x does not matter for its order
+        product = D * x * x * y * y % P
+        x, y = 2 * x * y * pow(1 + product, -1, P) % P, (y * y + x * x) * pow(1 - product, -1, P) % P
+    return (x, y) != (0, 1)
 
 
 # Signatures
@@ -185,7 +215,15 @@ class Roster:
         return next((m for m in self.members if m.key == key), None)
 
     def adding(self, name: str, key: bytes) -> "Roster":
-        """Return the roster with one more member, under the next id."""
+        """Return the roster with one more member, under the next id.
+
+        Raises:
+            ValueError: the name is empty, or that of another member; or the key is taken.
+        """
+        if not name.strip():
+            raise ValueError("A client needs a name, by which people know it. Give one, such as Lyon.")
+        if other := next((m for m in self.members if m.name.casefold() == visible(name).casefold()), None):
+            raise ValueError(f"Client {other} has this name already. Give the new one another.")
         new = Member(max((m.id for m in self.members), default=-1) + 1, name, key)
         return replace(self, members=(*self.members, new))
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -23,8 +23,8 @@ from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Train
 from phalanx.flower.audit import AUDIT, Audit, Note
 from phalanx.flower.codec import Transfer
+from phalanx.flower.files import only_for_owner
 from phalanx.flower.identity import Roster
-from phalanx.flower.lock import exclusive
 from phalanx.flower.logs import Form, configure_logs, log_fields
 from phalanx.flower.metrics import HOST, PrometheusMetrics
 from phalanx.flower.models import served
@@ -39,6 +39,7 @@ from phalanx.numerics.memory import return_freed_memory
 from phalanx.runs.canonical import canonical, configuration, digest, source
 from phalanx.runs.checkpoint import Checkpoint, Origin
 from phalanx.runs.history import Measure, nothing
+from phalanx.runs.lock import exclusive
 from phalanx.runs.models import ModelInputs, ModelKeeper, SavedModels
 from phalanx.runs.provenance import provenance
 from phalanx.runs.schema import StepRecord
@@ -238,7 +239,9 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
             another server works in the folder.
         StalledError: nobody is left who could bring the next update.
     """
-    with nullcontext() if coordinator.folder is None else exclusive(coordinator.folder):
+    if coordinator.folder is None:
+        return _coordinated(grid, coordinator)
+    with only_for_owner(coordinator.folder), exclusive(coordinator.folder):
         return _coordinated(grid, coordinator)
 
 

@@ -7,7 +7,6 @@ security policy in the page forbids any script but its own.
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -23,8 +22,8 @@ from phalanx.report.run import section
 from phalanx.report.speed import speed
 from phalanx.report.tables import columns
 from phalanx.report.words import NONE, clock, ids
-from phalanx.runs.files import target
-from phalanx.wording import plural
+from phalanx.runs.files import write as write_file
+from phalanx.wording import plural, readable
 
 if TYPE_CHECKING:
     import jinja2
@@ -76,13 +75,7 @@ def write(records: "Sequence[Record]", path: Path, title: str) -> Path:
 def put(text: str, path: Path) -> Path:
     """Write the text of a page, whole or not at all, and return its path; missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    real = target(path)
-    temporary = real.with_name(f".{real.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(real)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_file(path, text.encode())
     return path
 
 
@@ -123,13 +116,14 @@ def filled(template: str, **values: object) -> str:
     from markupsafe import Markup  # noqa: PLC0415
 
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    return _compiled(template).render(
+    page = _compiled(template).render(
         dash=NONE,
         style=Markup(files("phalanx.report").joinpath("style.css").read_text(encoding="utf-8")),
         script=Markup(SCRIPT),  # a constant of this file
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
         **values,
     )
+    return readable(page)
 
 
 @cache

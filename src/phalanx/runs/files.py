@@ -1,7 +1,23 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, in folders that may have come from somebody else."""
 
 import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Return the path of a file of a folder, which may be somebody else's.
+
+    Raises:
+        ValueError: the name, or a link on the way, leads out of the folder.
+    """
+    path = folder / name
+    if not os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), "")):
+        raise ValueError(f"{path} leads out of its folder, by its name or by a link. Put the file itself in its place.")
+    return path
 
 
 def target(path: Path) -> Path:
@@ -15,13 +31,43 @@ def target(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def write(path: Path, text: bytes) -> None:
-    """Write a file, so that a kill leaves either all of the new one or the old one."""
-    path = target(path)
-    partial = path.with_suffix(".partial")
+@contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of another one, whole, where the context ends without an error.
+
+    Its temporary name is its own: two writers do not mix, and it follows no link.
+
+    Args:
+        path: of the file.
+        mode: of the new file; the umask narrows it.
+
+    Raises:
+        OSError: it cannot be written; the error names `path`.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
-        partial.write_bytes(text)
-    except OSError:
+        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+        partial.replace(path)
+    except BaseException as error:
         partial.unlink(missing_ok=True)  # on a full disk it would take the room that others need
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename, error.filename2 = os.fspath(path), None
         raise
-    partial.replace(path)
+
+
+def write(path: Path, text: bytes) -> None:
+    """Write a file, so that a kill leaves either all of the new one or the old one; links are followed."""
+    with replacing(target(path)) as file:
+        file.write(text)
+
+
+def write_inside(folder: Path, name: str, text: bytes) -> None:
+    """Write a file of a folder in the same way; raise `ValueError` as `inside` does."""
+    write(inside(folder, name), text)
+
+
+def clear_partial(folder: Path) -> None:
+    """Remove what writers left in a folder that were killed."""
+    for path in folder.glob(".*.partial"):
+        path.unlink(missing_ok=True)

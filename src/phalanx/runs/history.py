@@ -11,6 +11,7 @@ from typing import Any
 
 from phalanx.core import AnyState, Progress, Updates, Verdict
 from phalanx.promises import Promise
+from phalanx.runs.files import replacing
 from phalanx.runs.schema import PromiseRecord, StepRecord, from_json, plain, to_json
 from phalanx.runs.steps import StoredSteps
 from phalanx.training.evaluation import Metrics
@@ -120,12 +121,10 @@ class History:
         if self._path is not None:
             self._prepare()
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial = self._path.with_suffix(".partial")
-            with partial.open("wb") as file:
+            with replacing(self._path) as file:
                 lengths = [file.write(to_json(step) + b"\n") - 1 for step in self.lines]
-            if isinstance(self.lines, StoredSteps):
-                self.lines.close()
-            partial.replace(self._path)
+                if isinstance(self.lines, StoredSteps):
+                    self.lines.close()
             self._file = self._path.open("r+b", buffering=0)
             self._file.seek(0, os.SEEK_END)
             if isinstance(self.lines, StoredSteps):

@@ -9,6 +9,7 @@ Files are written when the run ends, whatever ends it; those of the best evaluat
 """
 
 import math
+import re
 import shutil
 import warnings
 from collections import Counter
@@ -32,7 +33,7 @@ from phalanx.fields import INFINITE, CheckedFields
 from phalanx.models import Model
 from phalanx.rng import borrowed
 from phalanx.runs.canonical import configuration
-from phalanx.runs.files import write
+from phalanx.runs.files import inside, write_inside
 from phalanx.runs.schema import SchemaPart, StepRecord, from_json, in_words, to_json
 from phalanx.training.evaluation import Metrics
 from phalanx.training.vector import FlatModule
@@ -40,6 +41,7 @@ from phalanx.trust import UntrustedError, named, reading
 from phalanx.wording import shown
 
 MODEL, INDEX, MODELS, BEST, CARD = "model.safetensors", "model.json", "models", "best", "model.md"
+FILE = re.compile(rf"{re.escape(MODEL)}|{MODELS}/\d+(-client-\d+)?\.safetensors")  # of a model, in the folder
 GIGABYTE = 10**9
 
 Tensors = Mapping[str, Tensor]  # the `state_dict` of a module, on the CPU
@@ -129,6 +131,8 @@ class ModelIndex(SchemaPart, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for client, files in self.clients.items():
+            if wrong := [name for name in files.values() if not FILE.fullmatch(name)]:
+                raise ValueError(f"{shown(wrong[0])} is no file of a model")
             if not files or self.chosen.get(client, [*files][-1]) not in files:
                 raise ValueError(f"client {client} has no file of its model")
 
@@ -180,7 +184,7 @@ class Models:
             FileNotFoundError: there are no models.
             ValueError: the index is damaged.
         """
-        path = folder / INDEX
+        path = inside(folder, INDEX)
         if not path.is_file():
             raise FileNotFoundError(f"There are no models in {folder}: {_why_none(folder)}.")
         try:
@@ -233,7 +237,7 @@ def _of_any_values(kind: Model, inputs: ModelInputs) -> nn.Module:
 
 def read_tensors(folder: Path, name: str) -> Tensors:
     """Return the values in a file of models; raise `ValueError` if it is damaged."""
-    path = folder / name
+    path = inside(folder, name)
     try:
         return safetensors.torch.load(path.read_bytes())
     except SafetensorError as error:
@@ -403,8 +407,8 @@ class ModelKeeper:
         forget(folder)
         (folder / MODELS if len(files) > 1 else folder).mkdir(parents=True, exist_ok=True)
         for name, vector in files.items():
-            write(folder / name, safetensors.torch.save(self._state(vector), {"identity": self._identity}))
-        write(folder / INDEX, to_json(index) + b"\n")
+            write_inside(folder, name, safetensors.torch.save(self._state(vector), {"identity": self._identity}))
+        write_inside(folder, INDEX, to_json(index) + b"\n")
         return Models(index, partial(read_tensors, folder), known)
 
     def _state(self, vector: Vector) -> dict[str, Tensor]:

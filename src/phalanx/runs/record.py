@@ -22,7 +22,7 @@ from typing_extensions import override
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
 from phalanx.runs.display import brief, frame, html, plot
-from phalanx.runs.files import write
+from phalanx.runs.files import clear_partial, inside, write_inside
 from phalanx.runs.models import BEST, INDEX, Models, forget
 from phalanx.runs.schema import StepRecord, Summary, from_json, plain, to_json
 from phalanx.runs.steps import StoredSteps, read_step
@@ -143,16 +143,17 @@ class Record:
         for name in (SUMMARY, REPORT) if resumed else (SUMMARY, REPORT, CHECKPOINT, HISTORY):
             (folder / name).unlink(missing_ok=True)
         forget(folder, best=not resumed)
-        write(folder / CONFIG, _config(config))
+        clear_partial(folder)
+        write_inside(folder, CONFIG, _config(config))
 
     def save(self, folder: Path) -> None:
         """Write configuration and summary, and the history too if the run did not write all of it."""
         folder.mkdir(parents=True, exist_ok=True)
         path, size = folder / HISTORY, sum(len(to_json(step)) + 1 for step in self.history)
         if not path.is_file() or path.stat().st_size != size:  # an interrupt can fall between two lines
-            write(path, as_lines(self.history))
-        write(folder / CONFIG, _config(self.config))
-        write(folder / SUMMARY, msgspec.json.format(to_json(self.summary), indent=1) + b"\n")
+            write_inside(folder, HISTORY, as_lines(self.history))
+        write_inside(folder, CONFIG, _config(self.config))
+        write_inside(folder, SUMMARY, msgspec.json.format(to_json(self.summary), indent=1) + b"\n")
 
     @classmethod
     def load(cls, folder: Path | str, *, trust: bool = False) -> "Record":
@@ -169,6 +170,8 @@ class Record:
         folder = Path(folder)
         if missing := [name for name in (CONFIG, SUMMARY, HISTORY) if not (folder / name).is_file()]:
             raise FileNotFoundError(_unfinished(folder, missing))
+        for name in (CONFIG, SUMMARY, HISTORY):
+            inside(folder, name)
         config = _read(folder / CONFIG, "a run's configuration", _configuration)
         summary = _read(folder / SUMMARY, "a run's summary", _summary)
         history = [*_steps(folder / HISTORY)]

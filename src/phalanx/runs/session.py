@@ -9,7 +9,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,8 +40,9 @@ from phalanx.runs.canonical import source
 from phalanx.runs.card import card
 from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, Resumption, peek, resumption
 from phalanx.runs.federation import Federation, population
-from phalanx.runs.files import write
+from phalanx.runs.files import write_inside
 from phalanx.runs.history import History, Measure
+from phalanx.runs.lock import exclusive
 from phalanx.runs.models import CARD, THE_LAST, ModelKeeper, SavedModels
 from phalanx.runs.plan import Run
 from phalanx.runs.preflight import ACCEPTED
@@ -293,7 +294,7 @@ class Session:
                 record = replace(record, models=self._models.models, best=self._models.best)
                 if self.folder is not None:
                     if record.models is not None:
-                        write(self.folder / CARD, card(record).encode())
+                        write_inside(self.folder, CARD, card(record).encode())
                     record.save(self.folder)
                 self.record = record
 
@@ -332,8 +333,8 @@ def simulate(
         latter goes on.
 
     Raises:
-        InfeasibleError: the run cannot even begin; or it was begun under conditions (threads, versions, device, data)
-            that give other bits than those of today.
+        InfeasibleError: the run cannot even begin, or another process writes in `folder`; or it was begun under
+            conditions (threads, versions, device, data) that give other bits than those of today.
         ValueError: the same, for a part that does not fit another (a model and its data, say), or a file in `folder`
             that is damaged.
         DiskFullError: the disk of `folder` is full. Called again, the run goes on from its last checkpoint.
@@ -357,37 +358,38 @@ def simulate(
         texts=federation.test.y.ndim == 2 and federation.test.classes > 0,
         findings=federation.remarks,
     )
-    session = Session(
-        info,
-        origin,
-        observed=plan.algorithm.observed,
-        measure=federation.measure,
-        population=lambda history: population(federation, history),
-        folder=folder,
-        checkpoint=checkpoint,
-        device=federation.device,
-        begun=begun,
-        models=ModelKeeper(
-            federation.model,
-            federation.all_served,
-            folder,
-            settings=models,
-            identity=plan.identity,
-            inputs=federation.inputs,
-            architecture=plan.model,
-        ),
-    )
-    try:
-        with reproducible(federation.device), session:
-            _carry_out(federation, session, observers)
-    except BaseException as error:  # a mistake in somebody's class, or Ctrl-C
-        if session.record is not None and folder is not None:
-            error.add_note(f"What was done until then is in {folder}; phalanx report {folder} shows it.")
-            if session.keeper.step and not isinstance(error, DiskFullError):
-                error.add_note(f"When it is run again, it goes on after step {session.keeper.step}.")
-        raise
-    assert session.record is not None
-    return session.record
+    with nullcontext() if folder is None else exclusive(folder, needed=False):
+        session = Session(
+            info,
+            origin,
+            observed=plan.algorithm.observed,
+            measure=federation.measure,
+            population=lambda history: population(federation, history),
+            folder=folder,
+            checkpoint=checkpoint,
+            device=federation.device,
+            begun=begun,
+            models=ModelKeeper(
+                federation.model,
+                federation.all_served,
+                folder,
+                settings=models,
+                identity=plan.identity,
+                inputs=federation.inputs,
+                architecture=plan.model,
+            ),
+        )
+        try:
+            with reproducible(federation.device), session:
+                _carry_out(federation, session, observers)
+        except BaseException as error:  # a mistake in somebody's class, or Ctrl-C
+            if session.record is not None and folder is not None:
+                error.add_note(f"What was done until then is in {folder}; phalanx report {folder} shows it.")
+                if session.keeper.step and not isinstance(error, DiskFullError):
+                    error.add_note(f"When it is run again, it goes on after step {session.keeper.step}.")
+            raise
+        assert session.record is not None
+        return session.record
 
 
 def _carry_out(federation: Federation, session: Session, observers: Sequence[Observer]) -> None:

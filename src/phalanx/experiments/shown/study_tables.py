@@ -163,8 +163,19 @@ def _csv(lines: Sequence[Mapping[str, object]]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows({key: _cell(value) for key, value in line.items()} for line in lines)
     return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Return a value as a spreadsheet shows it: text that it would take for a formula has a quote before it."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def write_csv(results: Results, folder: Path) -> list[Path]:
