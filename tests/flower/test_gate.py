@@ -93,9 +93,12 @@ def test_no_byte_that_leaves_a_client_holds_its_secret(tmp_path, monkeypatch, ca
     plan = dataclasses.replace(SMALL, clients=len(KEYS), until=Until(2))
     assert len(FAILURES) <= 2 * (len(KEYS) - HONEST)
     apps = {i: tapped(app, sent) for i, app in honest(plan, tmp_path / f"clients of {SECRET}").items()}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "audit-of-an-older-version.jsonl").touch(0o644)
     with InProcessGrid(at_nodes(apps)) as grid, caplog.at_level(logging.DEBUG):
         coordinate(grid, coordinator(plan, folder=tmp_path / "run", timeouts=QUICK))
     assert next(left, None) is None, "each was raised"
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "run").rglob("*")} == {0}, "others read none of it"
     assert main(["report", str(tmp_path / "run")]) == 0
     own = [record for record in caplog.records if record.name == "phalanx.flower.client"]
     of_server = text_of(record for record in caplog.records if record.name != "phalanx.flower.client")

@@ -3,10 +3,11 @@
 import dataclasses
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from flower.federations import KEYS, roster_of
 from phalanx.flower import Member, Roster, load_key, new_key
-from phalanx.flower.identity import as_text, from_text, public_bytes
+from phalanx.flower.identity import P, as_text, from_text, is_owned, public_bytes, signed_by
 
 
 def test_a_key_is_read_as_it_was_made_and_by_nobody_else(tmp_path):
@@ -40,6 +41,43 @@ def test_public_keys_as_text():
     for wrong in ("", "ed25519:", text[:-4], text[8:], "ed25519:" + "!" * 44, between, as_text(key + b"x")):
         with pytest.raises(ValueError, match="A public key must be ed25519: followed by 44 characters"):
             from_text(wrong)
+
+
+LOW = (  # the y coordinates of the points whose order divides 8, and those not below p that mean the same
+    0, 1, P - 1, P, P + 1,
+    int("05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826", 16),
+    int("7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d703a17c7", 16),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("y", LOW)
+@pytest.mark.parametrize("sign", [0, 1])
+def test_keys_for_which_anybody_can_sign_are_refused(y, sign):
+    key = (y + (sign << 255)).to_bytes(32, "little")
+    with pytest.raises(ValueError, match="anybody, or nobody, can sign for it"):
+        from_text(as_text(key))
+
+
+def test_such_keys_take_signatures_that_nobody_made():
+    identity = (1).to_bytes(32, "little")
+    forged = identity + bytes(32)  # R is the identity, and s is 0
+    assert signed_by(identity, forged, b"whatever is stated")
+
+
+def test_keys_that_are_no_points_or_have_two_forms_are_refused():
+    keys = [number.to_bytes(32, "little") for number in range(2, 200)]
+    known = [is_owned(key) for key in keys]
+    assert 60 < sum(known) < 140, "half of all numbers are the y of a point"
+    assert not any(is_owned((int.from_bytes(key, "little") + P).to_bytes(32, "little")) for key in keys[:10])
+    assert all(is_owned(public_bytes(Ed25519PrivateKey.generate())) for _ in range(50))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("", "needs a name"), (" \t", "needs a name"), ("Clinic-1", "Client 1 .clinic-1. has this name")]
+)
+def test_names_are_not_empty_and_of_one_client(name, why):
+    with pytest.raises(ValueError, match=why):
+        roster_of(2).adding(name, public_bytes(KEYS[5]))
 
 
 def test_a_roster_is_read_as_it_was_written(tmp_path):

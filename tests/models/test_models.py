@@ -244,9 +244,7 @@ def test_torch_module_builds_what_the_path_names() -> None:
 
 
 def test_torch_module_calls_functions_of_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = (
-        "from torch import nn\n\ndef small(width=2):\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, width))\n"
-    )
+    source = "from torch import nn\n\ndef small(width=2) -> nn.Module:\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, width))\n"
     (tmp_path / "phalanx_test_networks.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "phalanx_test_networks", raising=False)
@@ -275,11 +273,16 @@ def test_torch_module_refuses_what_is_no_import_path(path: str) -> None:
     [
         (TorchModule("no_such_package.Net"), r"from no_such_package\.Net: No module named 'no_such_package'.*install"),
         (TorchModule("torch.nn.Liner"), r"Nothing can be imported from torch\.nn\.Liner: .*no attribute 'Liner'"),
-        (TorchModule("torch.nn.modules"), r"torch\.nn\.modules must be a class or a function, got module"),
+        (
+            TorchModule("torch.nn.modules"),
+            r"torch\.nn\.modules must be a subclass of .*, got a module\.",
+        ),
+        (TorchModule("os.system"), r"os\.system must be a subclass .*a function that is annotated.*got a builtin"),
+        (TorchModule("torch.nn.init.zeros_"), r"or a function that is annotated to return one, got a function\."),
         (TorchModule("torch.nn.Linear"), r"does not take the arguments \{\}: TypeError: .*in_features"),
         (TorchModule("torch.nn.Linear", {"width": 3}), r"does not take the arguments \{'width': 3\}: TypeError"),
         (TorchModule("torch.nn.Linear", {"in_features": -1, "out_features": 3}), r"RuntimeError: .*negative"),
-        (TorchModule("collections.OrderedDict"), r"must return a torch\.nn\.Module, got OrderedDict\. Name a module"),
+        (TorchModule("collections.OrderedDict"), r"must be a subclass of torch\.nn\.Module.*, got OrderedDict\."),
         (TorchModule("torch.nn.LazyLinear", {"out_features": 3}), r"got lazy parameters \['weight', 'bias'\]\. Give"),
     ],
     ids=str,

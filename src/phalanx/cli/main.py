@@ -4,8 +4,8 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
@@ -66,20 +66,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     with warnings.catch_warnings(), stopped_like_ctrl_c() as stopped:
         warnings.showwarning = _warn  # type: ignore[assignment]
-        _forget_folder()
         if arguments is None:  # importing makes many objects and no garbage; to look for some takes 0.3 seconds
             gc.disable()
-        with announcing(_say):
+        with _without_folder(), announcing(_say):
             status = _main(list(sys.argv[1:] if arguments is None else arguments))
     if arguments is None and stopped:  # the process ends now: another signal must not make it end with a traceback
         ignore_stop_signals()
     return status
 
 
-def _forget_folder() -> None:
-    """Have no module found in the current folder, which can be somebody else's, before one of a user's own is named."""
-    here = os.getcwd()
-    sys.path[:] = [path for path in sys.path if path not in ("", here)]
+@contextmanager
+def _without_folder() -> Iterator[None]:
+    """Find no module in the current folder, which can be somebody else's, before one of a user's own is named."""
+    before, here = [*sys.path], os.getcwd()
+    sys.path[:] = [path for path in before if path not in ("", here)]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def _main(arguments: list[str]) -> int:
