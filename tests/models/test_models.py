@@ -244,7 +244,10 @@ def test_torch_module_builds_what_the_path_names() -> None:
 
 
 def test_torch_module_calls_functions_of_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = "from torch import nn\n\ndef small(width=2) -> nn.Module:\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, width))\n"
+    source = (
+        "from torch import nn\n\ndef small(width=2) -> nn.Module:\n    layers = nn.Flatten(), nn.Linear(4, width)\n"
+    )
+    source += "    return nn.Sequential(*layers)\n"
     (tmp_path / "phalanx_test_networks.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "phalanx_test_networks", raising=False)
