@@ -89,7 +89,12 @@ def forged(done, folder, forgery):
     return folder
 
 
-TRAIN = {"demo": "", "flower up": "", "reproduce": "", "leaderboard": "--no_training"}  # what reads nothing by itself
+TRAIN = {
+    "demo": "",
+    "flower up": "",
+    "reproduce": "",
+    "leaderboard": "--no_training --folder records",
+}  # what reads nothing by itself
 
 
 def commands(where):
@@ -103,8 +108,10 @@ def commands(where):
         for name, command in group.items():
             words, parser = [*before, name], command.parser()
             parser = parser.form() if hasattr(parser, "form") else parser
+            positional = {action.dest for action in parser._actions if not action.option_strings}
             for action in parser._actions:
-                if action.required or (action.dest == "config" and "folder" not in {a.dest for a in parser._actions}):
+                own = action.dest == "config" and "folder" not in positional
+                if action.required or own or (action.dest in positional and action.dest in places):
                     words += [*action.option_strings[:1], str(places[action.dest])]
             yield " ".join([*before, name]), words
 
@@ -117,7 +124,7 @@ def watched(where, named_commands):
     """What each command did, in a process of its own in that folder."""
     (where / "jobs.json").write_text(json.dumps({"allowed": [str(where)], "commands": named_commands}))
     script, environment = Path(__file__).with_name("watched.py"), os.environ | {"PHALANX_DATA": str(where)}
-    command, how = [sys.executable, script, "jobs.json"], {"capture_output": True, "text": True, "timeout": 300}
+    command, how = [sys.executable, script, "jobs.json"], {"capture_output": True, "text": True, "timeout": 100}
     ended = subprocess.run(command, cwd=where, env=environment, check=False, **how)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
@@ -137,8 +144,9 @@ def test_a_forged_record_runs_nothing(forgery, done, received):
     known = dict(commands(received))
     assert {*known} >= {*OWN, *READ, *TRAIN}
     (received / "sizes.csv").write_text("client,size\n0,5\n1,7\n")
-    jobs = {name: words for name, words in known.items() if name not in {*OWN, *TRAIN} or TRAIN.get(name)}
-    jobs |= {f"{name} {more}": [*known[name], *more.split()] for name, further in READ.items() for more in further}
+    jobs = {name: words for name, words in known.items() if name not in {*OWN, *TRAIN}}
+    more = [(name, options) for name, further in READ.items() for options in further] + [*TRAIN.items()]
+    jobs |= {f"{name} {options}": [*known[name], *options.split()] for name, options in more if options}
     found = watched(received, jobs)
     noted = {name: report["noted"] for name, report in found.items() if report["noted"]}
     noted["doctor"] = [event for event in noted.get("doctor", []) if event[0] in ("import", "open")]  # asks the machine
