@@ -11,6 +11,7 @@ from phalanx.report.words import describe
 from phalanx.runs.canonical import defaults
 from phalanx.runs.plan import Run
 from phalanx.trust import named
+from phalanx.wording import visible
 
 CLASS, FIELDS = "class_path", "init_args"
 
@@ -33,7 +34,7 @@ def compared(traces: Sequence[Trace], name: str, target: float | None = None) ->
         raise InfeasibleError("There are no runs to compare. Name folders of runs, or of a study.")
     forms = [{**defaults(Run), **trace.settings} for trace in once]
     differing = {path: [_label(value) for value in values] for path, values in _differing(forms)}
-    columns = _independent(differing) or {"run": [trace.name for trace in once]}
+    columns = _independent(differing) or {"run": [visible(trace.name) for trace in once]}
     rows = [Row({path: c[k] for path, c in columns.items()}, trace) for k, trace in enumerate(once)]
     axes = {path: tuple(dict.fromkeys(column)) for path, column in columns.items()}
     return Results(name, axes, rows, 0, target)
@@ -62,7 +63,7 @@ def _with_defaults(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _label(value: Any) -> str:
-    return "default" if value == {} else describe(value).removesuffix("()")
+    return "default" if value == {} else visible(describe(value).removesuffix("()"))
 
 
 def _independent(columns: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
