@@ -6,6 +6,7 @@ import stat
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -165,6 +166,36 @@ def test_eighty_mute_strangers_with_low_numbers_do_not_keep_a_run_from_beginning
 def registered(nodes, timeouts, **options):
     grid = InProcessGrid(nodes)
     return grid, Register(grid, roster_of(4), timeouts, Suspension(), came=lambda: None, **options)
+
+
+def test_many_nodes_with_the_key_of_one_client_are_left_alone(monkeypatch, caplog):
+    """200 of them, in 60 looks half a second apart: they do not take its place from each other for ever."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr("phalanx.flower.register.time", clock)
+    nodes, asked = frozenset(range(1000, 1200)), []
+    with caplog.at_level("INFO", "phalanx.flower"):
+        grid, register = registered({}, QUICK)
+        with grid:
+            for _ in range(60):
+                clock.now += 0.5
+                for node in register._unknown(nodes):
+                    asked.append(node)
+                    register._let_in(node, register.roster.members[0], 10)
+    assert {*asked} == nodes
+    assert len(asked) < 220
+    assert len(caplog.records) < 20
+    assert "client 0 (clinic-0) is at several nodes: one took the place of another 128 times" in caplog.text
+    assert register.node_of(0) is not None, "it takes part all the same"
+
+
+def test_a_client_that_comes_back_at_another_node_is_let_in_at_once():
+    grid, register = registered({}, QUICK)
+    with grid:
+        for node in range(1000, 1010):  # the one before is gone each time
+            assert register._unknown(frozenset([node])) == [node]
+            register._let_in(node, register.roster.members[0], 10)
+            assert register.node_of(0) == node
+        assert register._replaced == {}
 
 
 def test_nodes_are_asked_in_the_order_in_which_they_came():

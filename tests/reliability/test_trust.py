@@ -123,7 +123,10 @@ READ = {"report": (), "compare": (), "evaluate": ("--best true", "--data Digits"
 def watched(where, named_commands):
     """What each command did, in a process of its own in that folder."""
     (where / "jobs.json").write_text(json.dumps({"allowed": [str(where)], "commands": named_commands}))
-    script, environment = Path(__file__).with_name("watched.py"), os.environ | {"PHALANX_DATA": str(where)}
+    script, environment = (
+        Path(__file__).with_name("watched.py"),
+        os.environ | {"PHALANX_DATA": str(where), "TMPDIR": str(where)},
+    )
     command, how = [sys.executable, script, "jobs.json"], {"capture_output": True, "text": True, "timeout": 100}
     ended = subprocess.run(command, cwd=where, env=environment, check=False, **how)
     assert ended.returncode == 0, ended.stderr

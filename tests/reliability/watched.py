@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-HARMFUL = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen", "socket.", "ctypes.dlopen")
+HARMFUL = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen", "socket.")
 
 
 class Watch:
@@ -28,7 +28,7 @@ class Watch:
         elif event == "import" and str(arguments[0]).startswith("hostile"):
             said = f"The module {arguments[0]} is imported" in self.err.getvalue()
             self.noted.append([event, str(arguments[0]), said])
-        elif event == "open" and isinstance(arguments[0], (str, bytes)):
+        elif event in ("open", "ctypes.dlopen") and isinstance(arguments[0], (str, bytes)):
             path = os.path.realpath(os.fsdecode(arguments[0]))
             if not path.startswith(allowed):
                 self.noted.append([event, path])

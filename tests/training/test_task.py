@@ -90,6 +90,8 @@ def test_a_model_of_nan_has_no_metrics_and_ends_nothing():
     ("metric", "message"),
     [
         ("Nonsense", "torchmetrics has no metric 'Nonsense'"),
+        ("os.system", "os.system is no class of metrics"),
+        ("functional", "functional is no class of metrics"),
         ("no.such.Metric", "cannot be imported"),
         ("Metric", "'Metric' cannot be made"),
     ],

@@ -73,6 +73,7 @@ class Register:
         self._queue = dict[int, float]()  # unknown nodes in the order of their checks: not before this time
         self._asking = dict[int, float]()  # nodes that are being asked: until when; a blocked pull can take longer
         self._failures = dict[int, int]()  # how often a connected node has failed to say who it is
+        self._replaced = dict[int, int]()  # how often a client came at another node while it was still at one
         self._listed = dict[int, None]()  # nodes that were listed as turned away, the oldest first
         self._period, self._count = -math.inf, 0  # begin of the present `PERIOD`, and how many were turned away in it
         self._at = dict[int, int]()  # client -> node
@@ -310,7 +311,7 @@ class Register:
             self.strangers[node] = why
             self._asking.pop(node, None)
             failures = self._failures[node] = self._failures.get(node, 0) + 1
-            self._queue[node] = now + min(LONGEST_PAUSE, self.timeouts.absent * 2.0 ** min(failures - 1, 30))
+            self._queue[node] = now + self._pause(failures)
             if node in self._listed:
                 return
             self._listed[node] = None
@@ -356,7 +357,11 @@ class Register:
     def _let_in(self, node: int, member: Member, size: object) -> None:
         reports, said = short(repr(size)), log_fields("enrolled", client=member.id, node=node, step=self.step)
         with self._changed:
-            log.info("client %s is at node %d and reports %s examples", member, node, reports, extra=said)
+            replaced = self._replace(member.id, node)
+            if not replaced & (replaced - 1):  # the first time, and then ever more rarely
+                log.info("client %s is at node %d and reports %s examples", member, node, reports, extra=said)
+            if replaced and not replaced & (replaced - 1):
+                log.warning("client %s is at several nodes: one took the place of another %d times", member, replaced)
             self._at[member.id] = node
             self._asking.pop(node, None)
             self._failures.pop(node, None)
@@ -366,6 +371,22 @@ class Register:
                 self._tell(Note("enrolled", member.id, f"reports {reports} examples"))  # before the run can begin
             self._changed.notify_all()
         self._came()
+
+    def _replace(self, client: int, node: int) -> int:
+        """Leave a node alone for a while whose client has come at another one; return how often that has happened.
+
+        Nodes with the key of one client would take its place from each other for ever.
+        """
+        before = self._at.get(client)
+        if before is None or before == node or before not in self._present:
+            return 0
+        times = self._replaced[client] = self._replaced.get(client, 0) + 1
+        self._queue[before] = time.monotonic() + self._pause(times)
+        return times
+
+    def _pause(self, times: int) -> float:
+        """Return the seconds until a node is asked again that has been asked in vain so often."""
+        return min(LONGEST_PAUSE, self.timeouts.absent * 2.0 ** min(times - 1, 30))
 
 
 def changes(before: Roster, now: Roster, suspended: Set[int]) -> Iterator[Note]:
