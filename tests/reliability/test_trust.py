@@ -123,12 +123,9 @@ READ = {"report": (), "compare": (), "evaluate": ("--best true", "--data Digits"
 def watched(where, named_commands):
     """What each command did, in a process of its own in that folder."""
     (where / "jobs.json").write_text(json.dumps({"allowed": [str(where)], "commands": named_commands}))
-    script, environment = (
-        Path(__file__).with_name("watched.py"),
-        os.environ | {"PHALANX_DATA": str(where), "TMPDIR": str(where)},
-    )
+    script, own = Path(__file__).with_name("watched.py"), {"PHALANX_DATA": str(where), "TMPDIR": str(where)}
     command, how = [sys.executable, script, "jobs.json"], {"capture_output": True, "text": True, "timeout": 100}
-    ended = subprocess.run(command, cwd=where, env=environment, check=False, **how)
+    ended = subprocess.run(command, cwd=where, env=os.environ | own, check=False, **how)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 

@@ -46,7 +46,7 @@ class Watch:
 
 job = json.loads(Path(sys.argv[1]).read_text())
 allowed = tuple(map(os.path.realpath, [*job["allowed"], sys.prefix, sys.base_prefix, *filter(None, sys.path)]))
-allowed += ("/proc/", "/sys/", "/dev/null", "/dev/urandom")
+allowed += ("/proc/", "/sys/", "/dev/null", "/dev/urandom", str(Path.home() / ".cache"))  # of matplotlib
 sys.path[:] = ["", *sys.path[1:]]  # as `python -m phalanx` has it
 from phalanx.cli.main import main  # noqa: E402
 
