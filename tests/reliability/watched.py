@@ -25,9 +25,9 @@ class Watch:
             return
         if event.startswith(HARMFUL):
             self.noted.append([event, repr(arguments)[:200]])
-        elif event == "import" and str(arguments[0]).startswith("hostile"):
-            said = f"The module {arguments[0]} is imported" in self.err.getvalue()
-            self.noted.append([event, str(arguments[0]), said])
+        elif event == "exec" and str(getattr(arguments[0], "co_filename", "")).startswith(received):
+            name = Path(arguments[0].co_filename).stem  # importlib.import_module raises no event "import"
+            self.noted.append(["import", name, f"The module {name} is imported" in self.err.getvalue()])
         elif event in ("open", "ctypes.dlopen") and isinstance(arguments[0], (str, bytes)):
             path = os.path.realpath(os.fsdecode(arguments[0]))
             if not path.startswith(allowed):
@@ -45,6 +45,7 @@ class Watch:
 
 
 job = json.loads(Path(sys.argv[1]).read_text())
+received = tuple(map(os.path.realpath, job["allowed"]))
 allowed = tuple(map(os.path.realpath, [*job["allowed"], sys.prefix, sys.base_prefix, *filter(None, sys.path)]))
 allowed += ("/proc/", "/sys/", "/dev/null", "/dev/urandom", str(Path.home() / ".cache"))  # of matplotlib
 sys.path[:] = ["", *sys.path[1:]]  # as `python -m phalanx` has it
