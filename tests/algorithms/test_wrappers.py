@@ -253,6 +253,19 @@ def test_a_wrapper_forwards_everything_that_an_algorithm_has():
 class Plain(Wrapper):
     """Changes nothing."""
 
+    def pools(self, setting, state=None):
+        return super().pools(setting, state)
+
+
+def test_a_wrapper_says_what_is_combined_before_it_can_be_made():
+    class Silent(Wrapper):
+        """Changes what is sent, and says nothing of it."""
+
+    with pytest.raises(TypeError, match="abstract"):
+        Silent(FedAvg())
+    with pytest.raises(TypeError, match="abstract"):
+        Wrapper(FedAvg())
+
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
 def test_a_wrapper_that_changes_nothing_is_as_the_algorithm(algorithm):

@@ -136,6 +136,11 @@ class Permuted(Hidden):
     def revealed(self, vector: Vector) -> Vector:
         return vector[permutation(self.seed, len(vector))[1].to(vector.device)]
 
+    @override
+    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
+        """See `Algorithm`: rules by coordinate do not see the order of the coordinates."""
+        return super().pools(setting, state)
+
 
 @dataclass(frozen=True)
 class Rotated(Hidden):

@@ -25,7 +25,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import Algorithm, InfeasibleError, Vector
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Vector
 from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.rng import Entropy, numpy_generator
 
@@ -86,6 +86,11 @@ class Private(Noisy):
         if self.seed is None:
             return Entropy().standard_normal(len(x))
         return numpy_generator(self.seed, "privacy", hashlib.sha256(x.tobytes()).hexdigest()).standard_normal(len(x))
+
+    @override
+    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
+        """See `Algorithm`: of updates with noise, between which ranges are."""
+        return super().pools(setting, state)
 
 
 def secretly(algorithm: Algorithm[Any]) -> Algorithm[Any]:

@@ -11,7 +11,7 @@ is not in a round, or whose update is lost, keeps its m_i.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 from torch import Tensor
@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from phalanx.algorithms.momentum import MomentumClient
 from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import InfeasibleError, Vector
+from phalanx.core import InfeasibleError, Pool, Setting, Vector
 
 
 @dataclass(frozen=True)
@@ -47,3 +47,8 @@ class WorkerMomentum(MomentumClient, Wrapper):
         """See `Algorithm`: the momentum, as the algorithm within sends it."""
         m, memory = super().upload(delta, memory)
         return self.algorithm.upload(m, None)[0], memory
+
+    @override
+    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
+        """See `Algorithm`: of momenta, one of each client."""
+        return super().pools(setting, state)

@@ -157,8 +157,10 @@ class Wrapper(Algorithm[Any]):
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         return self.algorithm.upload(delta, memory)
 
+    @abstractmethod
     @override
     def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
+        """Return what is combined; a wrapper that changes nothing in it returns this of its base."""
         return self.algorithm.pools(setting, state)
 
 
@@ -245,6 +247,7 @@ class StatefulWrapper(Wrapper):
         inner, ready = self.algorithm.lose_round(state.inner, updates, why)
         return replace(state, inner=inner), ready
 
+    @abstractmethod
     @override
     def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
         return self.algorithm.pools(setting, None if state is None else state.inner)
