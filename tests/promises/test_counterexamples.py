@@ -238,4 +238,10 @@ def test_one_client_that_reports_one_example_takes_nobody_out_of_the_range():
     sizes, truncate = dict.fromkeys(range(24), 500), Truncate(3 / 24, 0.45, scope="subset")
     assert truncate.bound(sizes, 7) == 500
     assert truncate.bound(sizes | {0: 1}, 7) == 1
-    assert promise(Quorum(FedAvg(Median(), truncate), 7), Setting(24, sizes | {0: 1})).f == 3
+    found = promise(Quorum(FedAvg(Median(), truncate), 7), Setting(24, sizes | {0: 1}))
+    assert found.f == 3
+    assert found.beyond == (
+        "Truncate(0.125, 0.45, subset) counts sizes above 1 as 1, those of 23 of 24 clients, which weigh alike. "
+        "Client 0 reports the least, 1.",
+    )
+    assert promise(Quorum(FedAvg(Median(), truncate), 7), Setting(24, sizes)).beyond == ()

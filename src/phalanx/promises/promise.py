@@ -17,6 +17,7 @@ from phalanx.weighting import Truncate
 from phalanx.weighting.sampling import more_drawn
 from phalanx.wording import plural
 
+MOSTLY = 0.9  # share of clients above the bound from which truncation leaves hardly a difference
 LIKELY = Fraction(1, 100)  # largest probability that a run draws more attackers than a promise says
 
 
@@ -146,7 +147,7 @@ def promise(algorithm: Algorithm[Any], setting: Setting, *, f: int | None = None
     likely, unlikely = _likely(pools, setting, found)
     said = remarks(algorithm, pools, setting, found)
     missing = said if asked is not None and found < asked else ()
-    beyond = tuple(dict.fromkeys(pool.beyond for pool in pools if pool.beyond))
+    beyond = tuple(dict.fromkeys((*(pool.beyond for pool in pools if pool.beyond), *_alike(pools[0], setting))))
     return Promise(found, setting.clients, bounds, missing, beyond, in_step, failure, likely, unlikely, said)
 
 
@@ -259,6 +260,21 @@ def _likely(pools: tuple[Pool, ...], setting: Setting, f: int) -> tuple[int | No
         rare = steps * more_drawn(n, middle, setting.asked, f) <= LIKELY
         low, high = (middle, high) if rare else (low, middle - 1)
     return (low, steps * more_drawn(n, low, setting.asked, f)) if low > f else (None, Fraction(0))
+
+
+def _alike(pool: Pool, setting: Setting) -> Iterator[str]:
+    """Yield that truncation leaves hardly a difference between clients, if it does."""
+    truncate, sizes = pool.weighting, setting.sizes
+    if not isinstance(truncate, Truncate) or truncate.scope == "cohort" or sizes is None:
+        return
+    q = next(_reachable(pool, setting), pool.full)
+    bound = max(truncate(sizes).values()) if truncate.scope == "population" else truncate.bound(sizes, q)
+    above, least = sum(size > bound for size in sizes.values()), min(sizes, key=lambda i: sizes[i])
+    if above >= MOSTLY * len(sizes):
+        yield (
+            f"{named(truncate)} counts sizes above {bound:g} as {bound:g}, those of {above} of "
+            f"{plural(len(sizes), 'client')}, which weigh alike. Client {least} reports the least, {sizes[least]}."
+        )
 
 
 def _why(algorithm: Algorithm[Any], pool: Pool, setting: Setting) -> str:
