@@ -86,6 +86,7 @@ def partition_form() -> Parser:
         "engine",
         "ray",
         "again",
+        "dry_run",
         "keep_best",
         "best_by",
         "model_gigabytes",
