@@ -11,10 +11,11 @@ from cluster.clusters import Complaining, Deadly
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.core import InfeasibleError
 from phalanx.data import Digits
+from phalanx.experiments.carrying_out import Means
 from phalanx.experiments.ray_runs import ray_workers
+from phalanx.experiments.run_events import Advanced, Began, Ended, Warned
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
-from phalanx.experiments.workers import Advanced, Began, Ended, Means, Warned
 from phalanx.models import MLP
 from phalanx.ray import RayExecutors
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from phalanx import Run, Study, Until
-from phalanx.aggregators import Krum, Mean, Median
+from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
+from phalanx.algorithms import FedAvg
 from phalanx.attacks import Gaussian, SignFlip
 from phalanx.core import InfeasibleError
 from phalanx.data import Dirichlet
-from phalanx.experiments.grid import applied
+from phalanx.experiments.grid import Derived, applied
 
 BASE = Run(clients=8, attack=SignFlip(), byzantine=2, until=Until(steps=2))
 RULES = [Mean(), Median(), Krum(f=2)]
@@ -89,3 +90,24 @@ def test_a_study_of_too_many_runs_is_refused_without_making_them_all(monkeypatch
 def test_values_of_a_field_are_applied_together():
     both = applied(BASE, {"clients": 30, "byzantine": 20})  # neither alone fits the other's old value
     assert (both.clients, both.byzantine) == (30, 20)
+
+
+def made_for(run):
+    """A rule for the number of attackers, and who is honest in a run of this seed."""
+    if run["byzantine"] > 3:
+        raise ValueError("too many attackers")
+    return {"algorithm": FedAvg(TrimmedMean(run["byzantine"] / run["clients"])), "server_examples": run["seed"]}
+
+
+def test_a_value_can_depend_on_the_rest_of_the_run():
+    grid = {"rule": {"trimmed": Derived(made_for), "mean": {}}, "byzantine": [0, 2, 4]}
+    study = Study(replace(BASE, attack=SignFlip(), byzantine=1), grid, seeds=[1, 5], leave_out=True)
+    derived = [one.plan for one in study.planned if one.labels["rule"] == "trimmed"]
+    n = BASE.clients
+    assert [plan.algorithm.aggregate.beta for plan in derived] == [0.0, 0.0, 2 / n, 2 / n]
+    assert [plan.server_examples for plan in derived] == [1, 5, 1, 5]
+    assert [plan.attack for plan in derived] == [None, None, SignFlip(), SignFlip()], "0 attackers, no attack"
+    assert study.infeasible == {("trimmed", "4"): "too many attackers"}
+    assert len(study.planned) == (2 + 3) * 2
+    with pytest.raises(InfeasibleError, match=r"trimmed.*too many attackers.*add it to exclude"):
+        replace(study, leave_out=False)

@@ -14,6 +14,7 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Digits, HeldOut
 from phalanx.experiments import Tuning
 from phalanx.experiments.results import Results, Row
+from phalanx.experiments.tuning import NoSettingError
 
 BASE = Run(clients=9, attack=SignFlip(), byzantine=2, until=Until(steps=2))
 GRID = {"algorithm.aggregate": {"mean": Mean(), "krum": Krum(f=2)}, "attack": {"none": None, "flip": SignFlip()}}
@@ -44,6 +45,23 @@ def test_the_best_setting_of_each_method_is_used_and_said():
     assert notes[0].startswith("mean: training.lr 0.1, chosen among 3 settings by an accuracy of 90.0 % on held-out")
 
 
+def test_tuning_has_conditions_of_its_own_and_a_failure_counts_as_nothing():
+    study = replace(STUDY, exclude=(), tuning=replace(TUNING, grid={"attack": {"flip": SignFlip()}}))
+    assert {one.plan.attack for one in study.trial.planned} == {SignFlip()}
+
+    def found(failing):
+        rows = [
+            Row(one.labels, trace([one.plan.training.lr], one.plan.seed, failed=failing(one.plan)))
+            for one in study.trial.planned
+        ]
+        return study.tuned(Results("trial", {n: tuple(v) for n, v in study.trial.axes.items()}, rows))
+
+    _, notes = found(lambda plan: plan.training.lr == 0.3 and plan.seed == 50)
+    assert notes[0].startswith("mean: training.lr 0.3, chosen among 3 settings by an accuracy of 15.0 %"), notes
+    with pytest.raises(NoSettingError, match="mean: no setting gave a result in the tuning runs"):
+        found(lambda plan: True)
+
+
 def test_a_study_is_not_evaluated_before_its_tuning_is_complete():
     with pytest.raises(InfeasibleError, match="2 tuning runs without a record"):
         STUDY.tuned(Results("trial", {}, [], missing=2))
@@ -57,6 +75,7 @@ def test_a_study_is_not_evaluated_before_its_tuning_is_complete():
         ({"settings": 4}, "mean has 3 settings to choose from, and each method gets 4"),
         ({"options": {"krim": LRS}}, "tuning.options names krim"),
         ({"settings": 0}, "at least 1, got 0"),
+        ({"grid": {"algorithm.aggregate": [Mean()]}}, "tuning.grid names algorithm.aggregate, which is no other axis"),
     ],
 )
 def test_unequal_chances_and_common_seeds_are_refused(change, message):

@@ -3,7 +3,9 @@
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,13 +22,12 @@ from phalanx.cli.options import PAGE, data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
 from phalanx.core import Algorithm, InfeasibleError
+from phalanx.experiments.carrying_out import Carrier, Means, Outcome, carried_out, local_workers, stored
 from phalanx.experiments.leaderboard.board import SHOWN, Board, accuracy, write
-from phalanx.experiments.leaderboard.carrying_out import Carrier, scored, stored, timed
 from phalanx.experiments.leaderboard.defences import DEFENCES, Defence, Setup
-from phalanx.experiments.leaderboard.ranking import Contest, Ranked, Trial, expected
-from phalanx.experiments.leaderboard.scores import Scores
-from phalanx.experiments.leaderboard.tiers import TIERS, Conditions, Tier
-from phalanx.experiments.workers import Means
+from phalanx.experiments.leaderboard.ranking import RankedDefence, Trial, expected, ranked
+from phalanx.experiments.leaderboard.tiers import TIERS, Tier
+from phalanx.experiments.line_store import LineStore
 from phalanx.report.words import duration, percent
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import checkout
@@ -57,17 +58,17 @@ def leaderboard_command(options: Options, console: Console) -> int:
     own = None if options.defence is None else _own(options.defence)
     defences = _chosen(options.only) if own is None else [own]
     folder = options.folder if own is None else OWN
-    scores = _scores(tier, folder, options)
-    ranked = _rank(tier, defences, scores, options, console)
-    if ranked is None:
+    store = _store(tier, folder, options)
+    found = _rank(tier, defences, store, options, console)
+    if found is None:
         return 0
-    boards = _boards(tier, options, ranked)
+    boards = _boards(tier, options, found)
     if own is None:
         files = write(boards, options.page, folder if options.page == PAGE else options.page.parent)
     else:
         rest = next((board.ranked for board in boards if board.tier is tier), ())
-        board = Board(tier, [*rest, *ranked], scores)
-        console.print(escape(_placed(board, ranked[0])), soft_wrap=True)
+        board = Board(tier, [*rest, *found], store)
+        console.print(escape(_placed(board, found[0])), soft_wrap=True)
         page = folder / f"{tier.name}.md" if options.page == PAGE else options.page
         files = write([board], page, page.parent)
     console.print(f"Written: {', '.join(map(str, files))}.", soft_wrap=True)
@@ -86,23 +87,23 @@ def _chosen(patterns: Sequence[str]) -> list[Defence]:
     return list(found.values())
 
 
-def _scores(tier: Tier, folder: Path, options: Options) -> Scores:
-    """Return the scores in a folder.
+def _store(tier: Tier, folder: Path, options: Options) -> LineStore:
+    """Return the records in a folder.
 
     Raises:
         InfeasibleError: they belong to the checkout of the code, which is not as committed.
     """
-    scores = Scores(folder / f"{tier.name}.jsonl", any_numerics=options.no_training, failed=not options.retry)
+    store = LineStore(folder / f"{tier.name}.jsonl", any_numerics=options.no_training, failed=not options.retry)
     if not (options.no_training or options.estimate or options.defence is not None) and checkout()[1] is False:
         raise InfeasibleError(
-            "The code of this checkout is not as committed, and scores name the commit that computed them. Commit it "
+            "The code of this checkout is not as committed, and records name the commit that computed them. Commit it "
             "first, or give --no_training to render what is there."
         )
-    return scores
+    return store
 
 
-def _boards(tier: Tier, options: Options, known: Sequence[Ranked] = ()) -> list[Board]:
-    """Return the tiers that have scores in the folder, from these alone.
+def _boards(tier: Tier, options: Options, known: Sequence[RankedDefence] = ()) -> list[Board]:
+    """Return the tiers that have records in the folder, from these alone.
 
     Args:
         tier: the tier of the options.
@@ -111,21 +112,22 @@ def _boards(tier: Tier, options: Options, known: Sequence[Ranked] = ()) -> list[
     """
     boards, there = [], {one.defence.name: one for one in known}
     for one in TIERS.values():
-        scores = Scores(options.folder / f"{one.name}.jsonl", any_numerics=options.no_training)
-        if len(scores) and (one is tier or (options.defence is None and options.alone is None)):
+        store = LineStore(options.folder / f"{one.name}.jsonl", any_numerics=options.no_training)
+        if len(store) and (one is tier or (options.defence is None and options.alone is None)):
             found = there if one is tier else {}
-            ranked = [found.get(d.name) or Contest(one, d, stored(scores)).ranked() for d in DEFENCES]
-            boards.append(Board(one, ranked, scores))
+            every = [found.get(d.name) or ranked(one, d, partial(stored, store=store)) for d in DEFENCES]
+            boards.append(Board(one, every, store))
     if not boards and options.defence is None:
-        raise InfeasibleError(f"{options.folder} holds no scores. Leave out --no_training to make them.")
+        raise InfeasibleError(f"{options.folder} holds no records. Leave out --no_training to make them.")
     return boards
 
 
 def _rank(
-    tier: Tier, defences: Sequence[Defence], scores: Scores, options: Options, console: Console
-) -> list[Ranked] | None:
+    tier: Tier, defences: Sequence[Defence], store: LineStore, options: Options, console: Console
+) -> list[RankedDefence] | None:
     """Carry out the runs of some defences; return their results, or None if only the estimate was asked for."""
-    known, where = [Contest(tier, one, stored(scores)).ranked() for one in defences], data_dir(options.data_dir)
+    known = [ranked(tier, one, partial(stored, store=store)) for one in defences]
+    where = data_dir(options.data_dir)
     if options.no_training:
         return known
     waiting = [one.defence for one in known if not one.cells and not one.error]
@@ -134,16 +136,17 @@ def _rank(
         return None
     runs = {one.name: expected(tier, one) for one in waiting}
     try:
-        with Carrier(scores, options.jobs, where, console, sum(runs.values())) as carrier:
+        start = partial(local_workers, options.jobs, store, Means(where))
+        with Carrier(store, start, where, console, at_most=sum(runs.values())) as carrier:
             for number, defence in enumerate(waiting, 1):
-                found = Contest(tier, defence, carrier).ranked()
+                found = ranked(tier, defence, carrier)
                 known = [found if one.defence is defence else one for one in known]
                 del runs[defence.name]
-                carrier.passed(sum(runs.values()))
-                words = f"{number} of {len(waiting)}: {defence.name}: {_brief(Board(tier, [found], scores), found)}"
-                console.print(escape(", ".join(filter(None, (words, carrier.left())))), soft_wrap=True)
+                carrier.display.left_over(sum(runs.values()))
+                words = f"{number} of {len(waiting)}: {defence.name}: {_brief(Board(tier, [found], store), found)}"
+                console.print(escape(", ".join(filter(None, (words, carrier.display.left())))), soft_wrap=True)
     except KeyboardInterrupt as stop:
-        stop.add_note(f"{plural(len(scores), 'score')} are kept in {scores.path}. The same command goes on from there.")
+        stop.add_note(f"{plural(len(store), 'record')} are kept in {store.file}. The same command goes on from there.")
         raise
     return known
 
@@ -155,18 +158,23 @@ def _estimate(tier: Tier, waiting: Sequence[Defence], number: int, jobs: int, wh
         return f"{head}."
     plans = list[Run]()
     for one in waiting[:: max(1, len(waiting) // TIMED)]:
-        attack = next(iter(tier.search.attacks.values()))
-        at = Conditions(next(iter(tier.heterogeneity)), tier.made_for(one, 0), attack, 0)
-        plans.append(tier.plan(one, one.settings[0], at))
+        plans += [run.plan for run in tier.study(one).planned if run.plan.byzantine == tier.made_for(one, 0)][:1]
     runs = sum(expected(tier, one) for one in waiting)
-    seconds = runs * timed(plans, where)
+    for plan in plans:
+        _carried_out(plan, where)  # compiles
+    seconds = runs * sum(_carried_out(replace(plan, seed=1), where).cpu_seconds for plan in plans) / len(plans)
     return (
         f"{head}; up to {plural(runs, 'run')} for the others, about {duration(seconds)} of one core, "
         f"{duration(seconds / jobs)} with --jobs {jobs}."
     )
 
 
-def _brief(board: Board, one: Ranked) -> str:
+def _carried_out(plan: Run, where: Path | None) -> Outcome:
+    """Carry out a run in this process."""
+    return carried_out(plan, None, Means(where), lambda _: None)
+
+
+def _brief(board: Board, one: RankedDefence) -> str:
     """Return the result of a defence in few words."""
     if not one.cells:
         return one.error or "not complete"
@@ -175,7 +183,7 @@ def _brief(board: Board, one: Ranked) -> str:
     return f"{board.share(f)} attackers: " + (accuracy(found) if found is not None else "no rank")
 
 
-def _placed(board: Board, own: Ranked) -> str:
+def _placed(board: Board, own: RankedDefence) -> str:
     """Return the rank of a defence."""
     if not own.cells or own.synchronous is None or board.rank_by(own) < 0:
         return f"{own.defence.name} has no rank: {own.error or 'it is refused or fails in some cells'}."
@@ -267,9 +275,8 @@ def _alone(tier: Tier, options: Options, console: Console) -> int:
     file = OWN / f"{trial.key}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(yaml.safe_dump(trial.plan.config, sort_keys=False), encoding="utf-8")
-    score = scored(Means(data_dir(options.data_dir)), trial.plan, lambda _: None)
-    before = trial.scores[0].accuracy
-    console.print(escape(f"{trial.plan.title}, seed {trial.plan.seed}: accuracy {percent(score.accuracy)}."))
+    trace, before = _carried_out(trial.plan, data_dir(options.data_dir)).trace, trial.accuracies[0]
+    console.print(escape(f"{trial.plan.title}, seed {trial.plan.seed}: accuracy {percent(trace.final())}."))
     console.print(f"The record says {percent(before)}. With all its steps: phalanx run --config {file}", soft_wrap=True)
     return 0
 

@@ -5,6 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -20,7 +21,7 @@ from phalanx.cli.checks import check_device, check_folder
 from phalanx.cli.options import data_dir
 from phalanx.cli.workers import workers_of
 from phalanx.core import InfeasibleError
-from phalanx.experiments.carrying_out import carry_out
+from phalanx.experiments.carrying_out import Carrier, Means
 from phalanx.experiments.papers.claims import claims_table, judged
 from phalanx.experiments.papers.comparison import Rendering
 from phalanx.experiments.papers.experiment import (
@@ -48,7 +49,6 @@ from phalanx.experiments.shown.progress_display import first_line
 from phalanx.experiments.shown.text import terminal_table
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
-from phalanx.experiments.workers import Means
 from phalanx.report.words import duration
 from phalanx.runs.engines import Preferred
 from phalanx.runs.plan import Run
@@ -358,7 +358,9 @@ def _train(needed: Needed, new: set[str], store: Store, options: Options, consol
 def computed(plans: Mapping[str, Run], store: Store, options: Options, console: Console) -> dict[str, Trace]:
     """Carry out runs, and return their traces, by identity; runs by name."""
     means = Means(options.data_dir, options.device, resume=not options.again)
-    return carry_out(plans, means, console, workers_of(options.jobs, options.ray, store, means))
+    workers = partial(workers_of, options.jobs, options.ray, store, means)
+    with Carrier(store, workers, options.data_dir, console) as carrier:
+        return carrier.carry_out(plans)
 
 
 def _show(experiment: Experiment, rendering: Rendering, files: Sequence[Path], console: Console) -> None:

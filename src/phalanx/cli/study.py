@@ -14,6 +14,7 @@ from phalanx.cli.parser import Options
 from phalanx.cli.study_file import read_study
 from phalanx.cli.workers import workers_of
 from phalanx.core import InfeasibleError
+from phalanx.experiments.carrying_out import Means
 from phalanx.experiments.existing import compared
 from phalanx.experiments.results import Results
 from phalanx.experiments.shown import study_tables
@@ -23,7 +24,6 @@ from phalanx.experiments.shown.text import terminal_table
 from phalanx.experiments.store import Store
 from phalanx.experiments.study import Study
 from phalanx.experiments.trace import Trace
-from phalanx.experiments.workers import Means
 from phalanx.runs.record import Record
 from phalanx.trust import UntrustedError, reading
 from phalanx.wording import plural

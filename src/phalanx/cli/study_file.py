@@ -21,7 +21,7 @@ from phalanx.experiments.worst import WorstOf
 from phalanx.runs.plan import Run
 from phalanx.wording import shown
 
-KEYS = ("name", "base", "grid", "seeds", "exclude", "target", "tuning")
+KEYS = ("name", "base", "grid", "seeds", "exclude", "target", "tuning", "leave_out")
 OF_TUNING = ("axis", "options", "settings", "seeds", "held_out")
 EXAMPLES = {
     "base": "clients: 20",
@@ -57,6 +57,7 @@ def read_study(path: Path) -> Study:
         name=_study_name(given.get("name", path.stem)),
         target=_target(given.get("target")),
         tuning=_tuning(_mapping(given, "tuning"), reader),
+        leave_out=_leave_out(given.get("leave_out", False)),
     )
 
 
@@ -90,6 +91,12 @@ def _mapping(given: Mapping[Any, Any], key: str) -> dict[Any, Any]:
 
 def _text(given: Any) -> str:
     return "nothing" if given is None else shown(str(given))
+
+
+def _leave_out(given: Any) -> bool:
+    if isinstance(given, bool):
+        return given
+    raise ConfigurationError(f"leave_out must be true or false, got {_text(given)}.")
 
 
 def _study_name(given: Any) -> str:

@@ -2,8 +2,8 @@
 
 from contextlib import AbstractContextManager
 
+from phalanx.experiments.carrying_out import Means, Workers, local_workers
 from phalanx.experiments.store import Store
-from phalanx.experiments.workers import Means, Workers, local_workers
 
 
 def workers_of(jobs: int | None, ray: str | None, store: Store, means: Means) -> AbstractContextManager[Workers]:

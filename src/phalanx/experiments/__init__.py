@@ -7,11 +7,23 @@ On the command line: `phalanx study FILE`, and for runs that exist `phalanx comp
 """
 
 from phalanx.experiments.cost import Cost
-from phalanx.experiments.grid import Fields
+from phalanx.experiments.grid import Derived, Fields
 from phalanx.experiments.results import Results, Row
 from phalanx.experiments.statistics import Estimate, PairedTest
 from phalanx.experiments.study import Study
 from phalanx.experiments.tuning import Tuning
 from phalanx.experiments.worst import WorstOf, worst_of
 
-__all__ = ["Cost", "Estimate", "Fields", "PairedTest", "Results", "Row", "Study", "Tuning", "WorstOf", "worst_of"]
+__all__ = [
+    "Cost",
+    "Derived",
+    "Estimate",
+    "Fields",
+    "PairedTest",
+    "Results",
+    "Row",
+    "Study",
+    "Tuning",
+    "WorstOf",
+    "worst_of",
+]

@@ -2,8 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
 from phalanx.core import InfeasibleError
@@ -14,6 +14,7 @@ from phalanx.runs.plan import Run
 Settings = Mapping[str, Any]  # values of fields of a run, by dotted path
 Labels = Mapping[str, str]  # the name of a value, by axis
 ATTACKERS = {"byzantine": 0, "additional_byzantine": 0, "byzantine_per_round": None}  # where there is no attack
+NOBODY = {"attack": None, "byzantine_per_round": None}  # where there are no attackers
 FIELDS = tuple(f.name for f in fields(Run))
 
 
@@ -21,7 +22,22 @@ class Fields(dict[str, Any]):
     """Values of several fields that are one value of an axis, also of an axis that is named as a field."""
 
 
-class Cell(NamedTuple):
+@dataclass(frozen=True)
+class Derived:
+    """A value of an axis that depends on the rest of the run, such as a rule for the number of attackers.
+
+        Derived(lambda run: {"algorithm": FedAvg(TrimmedMean(run["byzantine"] / run["clients"]))})
+
+    Args:
+        fields: returns fields of the run and their values, given all its other fields by name, the seed included.
+        name: of the value, where it is given without one.
+    """
+
+    fields: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(repr=False)
+    name: str = "derived"
+
+
+class GridCell(NamedTuple):
     """A combination of values, one of each axis."""
 
     labels: Labels
@@ -48,6 +64,8 @@ class Planned:
 
 def name_of(value: Any) -> str:
     """Return the name of a value that was given without one, such as `Krum(f=6)`."""
+    if isinstance(value, Derived):
+        return value.name
     form = compact(value)
     return "none" if value is None else describe(form).removesuffix("()")
 
@@ -77,6 +95,7 @@ def axis_values(name: str, given: Mapping[str, Any] | Sequence[Any]) -> dict[str
         raise InfeasibleError("seed is no axis: a study repeats each cell for its seeds. Give seeds instead.")
     if first in FIELDS:
         return {key: value if isinstance(value, Fields) else {name: value} for key, value in values.items()}
+    values = {key: {name: value} if isinstance(value, Derived) else value for key, value in values.items()}
     for key, value in values.items():
         if not isinstance(value, Mapping):
             raise InfeasibleError(
@@ -87,7 +106,7 @@ def axis_values(name: str, given: Mapping[str, Any] | Sequence[Any]) -> dict[str
     return values
 
 
-def cells(axes: Mapping[str, Mapping[str, Settings]], exclude: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
+def cells(axes: Mapping[str, Mapping[str, Settings]], exclude: Sequence[Mapping[str, Any]]) -> Iterator[GridCell]:
     """Yield the cells of a grid that are not excluded, the last axis fastest.
 
     Raises:
@@ -103,7 +122,7 @@ def cells(axes: Mapping[str, Mapping[str, Settings]], exclude: Sequence[Mapping[
             if twice := settings.keys() & axes[axis][value].keys():
                 raise InfeasibleError(f"{twice.pop()} is set by two axes, {axis} is one of them. Leave it in one.")
             settings |= axes[axis][value]
-        yield Cell(labels, settings)
+        yield GridCell(labels, settings)
 
 
 def _exclusion(axes: Mapping[str, Mapping[str, Settings]], rule: Mapping[str, Any]) -> dict[str, set[str]]:
@@ -122,16 +141,23 @@ def _exclusion(axes: Mapping[str, Mapping[str, Settings]], rule: Mapping[str, An
 
 
 def applied(base: Run, settings: Settings) -> Run:
-    """Return a run with other values of some fields; an attack of None leaves no Byzantine clients.
+    """Return a run with other values of some fields.
+
+    An attack of None leaves no Byzantine clients, and 0 Byzantine clients leave no attack.
 
     Args:
         base: the run.
-        settings: the values, by dotted path. A path sets what is inside of a shorter one.
+        settings: the values, by dotted path. A path sets what is inside of a shorter one. Derived values come last.
 
     Raises:
         InfeasibleError: there is no such field, or the values do not fit together.
     """
-    settings = {**(ATTACKERS if settings.get("attack", base) is None else {}), **settings}
+    derived = [value for value in settings.values() if isinstance(value, Derived)]
+    settings = {path: value for path, value in settings.items() if not isinstance(value, Derived)}
+    if settings.get("attack", base) is None:
+        settings |= ATTACKERS
+    elif settings.get("byzantine", 1) == 0 and not settings.get("additional_byzantine", base.additional_byzantine):
+        settings |= NOBODY
     changed = dict[str, Any]()
     for path in sorted(settings, key=lambda path: path.count(".")):
         first, *rest = path.split(".")
@@ -140,6 +166,8 @@ def applied(base: Run, settings: Settings) -> Run:
         before = changed.get(first, getattr(base, first))
         changed[first] = _replaced(before, rest, settings[path], first)
     try:
+        for value in derived:
+            changed |= value.fields({name: getattr(base, name) for name in FIELDS} | changed)
         return dataclasses.replace(base, **changed)
     except (ValueError, TypeError) as error:
         raise InfeasibleError(str(error)) from error

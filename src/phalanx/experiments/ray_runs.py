@@ -16,8 +16,8 @@ import torch
 from ray.exceptions import RayError
 from typing_extensions import override
 
-from phalanx.experiments.store import Store
-from phalanx.experiments.workers import Means, Outcome, SoFar, Workers, carried_out
+from phalanx.experiments.carrying_out import Means, Outcome, SoFar, Workers, carried_out
+from phalanx.experiments.store import Records
 from phalanx.pool import Message, Said
 from phalanx.ray.crew import Crew, Job, RayWorker, joined, stated
 from phalanx.runs.plan import Run
@@ -32,7 +32,7 @@ class Runner(RayWorker):
         super().__init__()
         self._so_far = SoFar(0.0, ())
 
-    def run(self, plan: Run, folder: Path, sign: Path, means: Means) -> Outcome:
+    def run(self, plan: Run, folder: Path | None, sign: Path, means: Means) -> Outcome:
         """Carry out a run.
 
         Args:
@@ -91,7 +91,7 @@ class Runners(Crew):
 
 
 @contextmanager
-def ray_workers(address: str, count: int | None, store: Store, means: Means) -> Iterator[Workers]:
+def ray_workers(address: str, count: int | None, store: Records, means: Means) -> Iterator[Workers]:
     """Start the workers of a Ray cluster.
 
     Args:
@@ -114,7 +114,8 @@ def ray_workers(address: str, count: int | None, store: Store, means: Means) -> 
         sign = Path(file.name).absolute()
 
         def job(plan: Run) -> Job:
-            folder = store.underway(plan).absolute()
+            underway = store.underway(plan)
+            folder = underway.absolute() if underway else None
             return lambda worker: worker.run.remote(plan, folder, sign, everywhere)
 
         yield Workers(pool, job, store)

@@ -15,6 +15,8 @@ from phalanx.runs.plan import Run
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from phalanx.experiments.worst import Sought
+
 NEAR = 0.95  # of the best cell's accuracy: the target of the time to accuracy if none is given
 FLOAT = 4  # bytes of a parameter in an upload
 
@@ -37,11 +39,6 @@ def _final(curve: str) -> Callable[[Trace, float | None], float | None]:
     return lambda trace, _: trace.final(curve)
 
 
-def honest_excluded(trace: Trace) -> int:
-    """Return the number of honest clients that were excluded."""
-    return sum(one.client not in trace.byzantine for one in trace.excluded)
-
-
 def _megabytes(trace: Trace, _: float | None) -> float | None:
     return None if trace.uploads is None else trace.uploads * trace.dimension * FLOAT / 1e6
 
@@ -62,7 +59,7 @@ METRICS = {
     "worst_client_accuracy": Metric("Accuracy for the worst client, %", _final("worst_client_accuracy"), 100.0),
     "attack_success": Metric("Success of the attack, %", _final("attack_success"), 100.0),
     "loss": Metric("Loss at the end, nats", _final("loss")),
-    "honest_excluded": Metric("Honest clients excluded", lambda trace, _: float(honest_excluded(trace))),
+    "honest_excluded": Metric("Honest clients excluded", lambda trace, _: float(trace.honest_excluded)),
     "virtual_seconds": Metric("Virtual seconds", _final("seconds")),
     "wall_seconds": Metric("Seconds of one process", lambda trace, _: trace.wall_seconds),
     "megabytes": Metric("Megabytes uploaded", _megabytes),
@@ -109,6 +106,7 @@ class Results:
         given_target: accuracy for the time to accuracy; None: 95 % of the best cell's.
         notes: sentences on how the runs were chosen.
         alone: runs of which configuration files are written, by the name of the file in the folder `worst`.
+        sought: what the search for the worst attack has tried on each defence; see `phalanx.experiments.worst`.
     """
 
     name: str
@@ -118,6 +116,7 @@ class Results:
     given_target: float | None = None
     notes: Sequence[str] = ()
     alone: Mapping[str, Run] = field(default_factory=dict)
+    sought: Sequence["Sought"] = ()
 
     @property
     def target(self) -> float | None:

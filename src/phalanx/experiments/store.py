@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
@@ -22,12 +23,47 @@ PACKED = "records.jsonl.gz"
 START = '{"identity": "'  # of each line, and then the identity
 
 
+class Records(Protocol):
+    """What carries out runs needs of a store.
+
+    Args:
+        folder: of the records.
+        keeps_failures: whether it takes records of runs that may end otherwise the next time.
+    """
+
+    folder: Path
+    keeps_failures: bool
+
+    def find(self, plan: Run) -> tuple[Trace | None, str]:
+        """Return the record of a run, if there is one that can be used, and if one cannot be used, why not."""
+        ...
+
+    def keep(self, trace: Trace, cpu_seconds: float | None = None) -> None:
+        """Keep a record, in place of an older one of the same run.
+
+        Args:
+            trace: the record.
+            cpu_seconds: seconds of the processor that the run took; its duration if None.
+        """
+        ...
+
+    def underway(self, plan: Run) -> Path | None:
+        """Return the folder of a run that has not ended, with its checkpoint; None if it has no checkpoints."""
+        ...
+
+    def tidy(self, plan: Run) -> None:
+        """Remove the folder of a run that has ended."""
+        ...
+
+
 class Store:
     """The records of a paper.
 
     Args:
         folder: of the paper's results; records are in `records` below it, and in `records.jsonl.gz`.
     """
+
+    keeps_failures = False
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._underway, self.packed = folder / "records", folder / "underway", folder / PACKED
@@ -66,8 +102,8 @@ class Store:
             if (trace := self._read(identity)) is not None:
                 yield trace
 
-    def keep(self, trace: Trace) -> None:
-        """Write a record, in place of an older one of the same run."""
+    def keep(self, trace: Trace, cpu_seconds: float | None = None) -> None:
+        """Write a record, in place of an older one of the same run; see `Records`."""
         trace.save(self.folder / f"{trace.identity}.json")
 
     def pack(self) -> int:

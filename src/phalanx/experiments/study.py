@@ -1,6 +1,5 @@
 """A study as a value: a run, axes on which it changes, and seeds."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -9,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phalanx.aggregators.aggregator import wrong_number
+from phalanx.attacks import Attack
 from phalanx.core import InfeasibleError
-from phalanx.experiments.carrying_out import carry_out
+from phalanx.experiments.carrying_out import Carrier, Means, Workers, local_workers, stored
 from phalanx.experiments.cost import Cost, cost
-from phalanx.experiments.grid import Cell, Fields, Planned, Settings, applied, axis_values, cells
+from phalanx.experiments.grid import Fields, GridCell, Labels, Planned, Settings, applied, axis_values, cells
 from phalanx.experiments.results import Results, Row
 from phalanx.experiments.store import Store
-from phalanx.experiments.trace import Trace
 from phalanx.experiments.tuning import Tuning
-from phalanx.experiments.workers import Means, Workers, local_workers
-from phalanx.experiments.worst import Carried, Search, WorstOf, with_worst
+from phalanx.experiments.worst import FOUND, NAMED, NONE, Carried, MissingRunsError, Sought, WorstOf, search, with_worst
 from phalanx.runs.plan import Run
 from phalanx.wording import is_path, plural, shown
 
@@ -41,13 +39,16 @@ class Study:
         base: the run that is changed.
         grid: by the name of each axis its values, by name or in a list. An axis named as a field of a run, by its
             dotted path ("algorithm.aggregate"), sets that field; any other axis has mappings of fields to values, which
-            go together. An attack of None leaves no Byzantine clients. `worst_of(attacks)`, as the axis "attack", has
-            each defence meet the attacks at their worst for it.
+            go together; `Derived` values depend on the rest of the run. An attack of None leaves no Byzantine clients,
+            and 0 Byzantine clients leave no attack. `worst_of(attacks)`, as the axis "attack", has each defence meet
+            the worst attack for it.
         seeds: how many, counted from 0; or which.
         exclude: combinations that are left out: by axis the name of a value, or a list of names.
         name: of the study, and of its folder.
         target: accuracy in (0, 1] for the time to accuracy; 95 % of the best cell's if None.
         tuning: gives each method the same number of settings, of which the best on other runs is used; None: as given.
+        leave_out: whether cells that cannot be carried out are left out, with the reason in `infeasible`. If not, they
+            are an error.
 
     Raises:
         InfeasibleError: the grid is wrong, or a run of it cannot begin.
@@ -60,6 +61,7 @@ class Study:
     name: str = "study"
     target: float | None = None
     tuning: Tuning | None = None
+    leave_out: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.seeds, int) and self.seeds > MOST:
@@ -74,7 +76,7 @@ class Study:
             raise InfeasibleError(f"name must be at most {LONGEST} bytes long in UTF-8, got {shown(self.name)}.")
         if self.target is not None and not 0 < self.target <= 1:
             raise InfeasibleError(f"target must be an accuracy in (0, 1], got {self.target}.")
-        _ = self.planned
+        _ = self._grid
         if self.worst is not None and (common := set(seeds) & set(self.worst.seeds)):
             raise InfeasibleError(
                 f"The study uses the seed {min(common)} of the search for attacks. Give others to it."
@@ -83,7 +85,7 @@ class Study:
             raise InfeasibleError("worst_of is an axis named attack. Rename the axis.")
         if self.tuning is not None:
             self.tuning.check(self.axes, seeds)
-            _ = self.trial.planned
+            _ = self.trial
 
     @cached_property
     def trial(self) -> "Study":
@@ -92,7 +94,7 @@ class Study:
             raise InfeasibleError(f"The study {self.name} has no tuning.")
         grid, exclude = self.tuning.trial(self.axes, self.exclude)
         base = replace(self.base, data=self.tuning.source(self.base.data))
-        return Study(base, grid, self.tuning.seeds, exclude, self.name)
+        return Study(base, grid, self.tuning.seeds, exclude, self.name, leave_out=self.leave_out)
 
     def tuned(self, trial: Results) -> tuple["Study", list[str]]:
         """Return the study with the settings that are best in its tuning runs, and a sentence on each method.
@@ -101,12 +103,13 @@ class Study:
             trial: the results of the tuning runs.
 
         Raises:
-            InfeasibleError: some of them are missing.
+            MissingRunsError: some of them are missing.
+            NoSettingError: no setting of a method gave a result.
         """
         if self.tuning is None:
             return self, []
         if trial.missing:
-            raise InfeasibleError(f"{plural(trial.missing, 'tuning run')} without a record. Carry out the study first.")
+            raise MissingRunsError(f"{plural(trial.missing, 'tuning run')} without a record. Carry out the study.")
         axis = self.tuning.axis
         chosen, notes = self.tuning.choice(trial, list(self.axes[axis]))
         values = {name: Fields({**settings, **chosen[name]}) for name, settings in self.axes[axis].items()}
@@ -120,33 +123,51 @@ class Study:
             for name, given in self.grid.items()
         }
 
-    @cached_property
+    @property
     def planned(self) -> tuple[Planned, ...]:
-        """The runs, all seeds of a cell one after the other."""
-        every = (planned for cell in cells(self.axes, self.exclude) for planned in self._of(cell))
-        found = tuple(itertools.islice(every, MOST + 1))
-        if not found:
+        """The runs, all seeds of a cell one after the other; with `worst_of`, each defence under one attack."""
+        return self._grid[0]
+
+    @property
+    def infeasible(self) -> Mapping[tuple[str, ...], str]:
+        """Why cells cannot be carried out, by the names of their values; without the attack's if that is `worst_of`."""
+        return self._grid[1]
+
+    @cached_property
+    def _grid(self) -> tuple[tuple[Planned, ...], dict[tuple[str, ...], str]]:
+        found, refused = list[Planned](), dict[tuple[str, ...], str]()
+        for cell in self._cells():
+            try:
+                planned = [Planned(cell.labels, self._plan(cell.settings, seed)) for seed in self.seeds]  # type: ignore[union-attr]  # a tuple by now
+                check_round(planned[0].plan)
+            except ValueError as error:
+                if not self.leave_out:
+                    where = ", ".join(f"{axis}: {value}" for axis, value in cell.labels.items())
+                    raise InfeasibleError(
+                        f"The cell {{{where}}} cannot be carried out: {error} To leave it out, add it to exclude."
+                    ) from error
+                refused[self._place(cell.labels)] = str(error)
+                continue
+            found += planned
+            if len(found) > MOST:
+                raise InfeasibleError(TOO_MANY)
+        if not found and not refused:
             raise InfeasibleError("exclude leaves no run of the study. Exclude less.")
-        if len(found) > MOST:
-            raise InfeasibleError(TOO_MANY)
-        return found
+        return tuple(found), refused
 
-    def _of(self, cell: Cell) -> Iterator[Planned]:
-        """Yield the runs of a cell.
+    def _cells(self) -> Iterator[GridCell]:
+        """Yield the cells; with `worst_of`, one of each defence."""
+        seen = set[tuple[str, ...]]()
+        for cell in cells(self.axes, self.exclude):
+            if (place := self._place(cell.labels)) not in seen:
+                seen.add(place)
+                yield cell
 
-        Raises:
-            InfeasibleError: they cannot begin; the message says how to exclude them.
-        """
-        try:
-            first = applied(self.base, cell.settings)
-            check_round(first)
-            for seed in self.seeds:  # type: ignore[union-attr]  # a tuple by now
-                yield Planned(cell.labels, replace(first, seed=seed))
-        except ValueError as error:
-            where = ", ".join(f"{axis}: {value}" for axis, value in cell.labels.items())
-            raise InfeasibleError(
-                f"The cell {{{where}}} cannot be carried out: {error} To leave it out, add it to exclude."
-            ) from error
+    def _place(self, labels: Labels) -> tuple[str, ...]:
+        return tuple(value for axis, value in labels.items() if self.worst is None or axis != "attack")
+
+    def _plan(self, settings: Settings, seed: int) -> Run:
+        return applied(replace(self.base, seed=seed), settings)
 
     @property
     def folder(self) -> Path:
@@ -167,8 +188,8 @@ class Study:
         found = cost(planned, store, Path(data_dir) if data_dir else None)
         if self.worst is None:
             return found
-        defences = len(planned) // (len(self.worst.attacks) * len(self.seeds))  # type: ignore[arg-type]
-        return found.with_more(self.worst.runs * defences)
+        defences = len(self.planned) // len(self.seeds)  # type: ignore[arg-type]
+        return found.with_more((self.worst.runs + len(self.seeds)) * defences)  # type: ignore[arg-type]
 
     def run(
         self,
@@ -194,22 +215,11 @@ class Study:
             console: shows the progress; standard error if not given.
             workers: starts what carries out the runs, in place of processes of this machine.
         """
-        if self.tuning is not None:
-            given = {"jobs": jobs, "data_dir": data_dir, "device": device, "again": again, "console": console}
-            tuned, notes = self.tuned(self.trial.run(folder or self.folder, workers=workers, **given))  # type: ignore
-            found = tuned.run(folder, workers=workers, **given)  # type: ignore[arg-type]
-            return replace(found, notes=[*notes, *found.notes])
-        store = Store(Path(folder or self.folder))
-        means = Means(Path(data_dir) if data_dir else None, device, resume=not again)
-
-        def carried(planned: Sequence[Planned]) -> dict[str, Trace]:
-            known = {} if again else _stored(planned, store)
-            new = {one.plan.identity: one for one in planned if one.plan.identity not in known}
-            pool = workers() if workers else local_workers(jobs, store, means)
-            plans = {one.name: one.plan for one in new.values()}
-            return known | carry_out(plans, means, console, pool)
-
-        return self._results(carried, store.folder.parent)
+        where, store = Path(data_dir) if data_dir else None, Store(Path(folder or self.folder))
+        means = Means(where, device, resume=not again)
+        start = workers or partial(local_workers, jobs, store, means)
+        with Carrier(store, start, where, console, again=again) as carried:
+            return self.found(carried, store.folder.parent)
 
     def results(self, folder: Path | str | None = None) -> Results:
         """Return the results of the runs that have a record.
@@ -218,28 +228,38 @@ class Study:
             folder: of the study; `folder` of this value if not given.
         """
         where = Path(folder or self.folder)
-        if self.tuning is not None:
-            tuned, notes = self.tuned(self.trial.results(where))
-            found = tuned.results(where)
-            return replace(found, notes=[*notes, *found.notes])
-        return self._results(partial(_stored, store=Store(where)), where)
+        return self.found(partial(stored, store=Store(where)), where)
 
     def frame(self, folder: Path | str | None = None) -> "DataFrame":
         """Return a table of pandas with a row for each run that has a record; see `Results.frame`."""
         return self.results(folder).frame()
 
-    def _results(self, carried: Carried, folder: Path) -> Results:
-        """Return the results of the runs, which `carried` carries out or finds."""
-        planned, axes = self.planned, {name: tuple(values) for name, values in self.axes.items()}
+    def found(self, carried: Carried, folder: Path | None = None) -> Results:
+        """Return the results: of the tuning runs and of the search, if there are any, and of the runs after these.
+
+        Args:
+            carried: carries out the runs, or finds their records.
+            folder: in which a page would be written; `folder` of this value if not given.
+
+        Raises:
+            MissingRunsError: runs of the tuning, or of the search for the worst attack, have no record.
+        """
+        if self.tuning is not None:
+            tuned, notes = self.tuned(self.trial.found(carried, folder))
+            found = tuned.found(carried, folder)
+            return replace(found, notes=[*notes, *found.notes])
+        planned, sought = self.planned, list[Sought]()
+        axes = {name: tuple(values) for name, values in self.axes.items()}
         if self.worst is not None:
-            planned = self._at_their_worst(self.worst, carried)
+            planned, sought = self._at_their_worst(self.worst, carried)
             axes["attack"] = tuple(dict.fromkeys(one.labels["attack"] for one in planned))
         known = carried(planned)
         rows = tuple(
             Row(one.labels, known[one.plan.identity], one.plan) for one in planned if one.plan.identity in known
         )
-        found = Results(self.name, axes, rows, len(planned) - len(rows), self.target)
-        return found if self.worst is None else with_worst(found, folder)
+        notes = [f"{', '.join(place)} is left out: {why}" for place, why in self.infeasible.items()]
+        found = Results(self.name, axes, rows, len(planned) - len(rows), self.target, notes, sought=sought)
+        return found if self.worst is None else with_worst(found, folder or self.folder)
 
     @property
     def worst(self) -> WorstOf | None:
@@ -247,24 +267,27 @@ class Study:
         given = self.grid.get("attack")
         return given if isinstance(given, WorstOf) else None
 
-    def _at_their_worst(self, worst: WorstOf, carried: Carried) -> tuple[Planned, ...]:
-        """Return the runs of each defence under its worst attacks, which are searched first."""
-        defences = dict[tuple[str, ...], Planned]()
-        for one in self.planned:
-            defences.setdefault(tuple(value for axis, value in one.labels.items() if axis != "attack"), one)
-        found = Search(worst, list(defences.values()), carried).result()
-        return tuple(
-            Planned({**defence.labels, "attack": name}, replace(defence.plan, attack=attack, seed=seed))
-            for defence, attacks in zip(defences.values(), found, strict=True)
-            for name, attack in attacks.items()
-            for seed in self.seeds  # type: ignore[union-attr]  # a tuple by now
-        )
+    def _at_their_worst(self, worst: WorstOf, carried: Carried) -> tuple[tuple[Planned, ...], list[Sought]]:
+        """Return the runs of each defence under its worst attacks, which are searched first, and the search."""
+        defences = list[tuple[Sought, bool]]()
+        attacked = {self._place(one.labels): one.plan.attack is not None for one in self.planned}
+        for cell in self._cells():
+            if (place := self._place(cell.labels)) in self.infeasible:
+                continue
 
+            def plan(attack: Attack, seed: int, settings: Settings = cell.settings) -> Run:
+                return self._plan({**settings, "attack": attack}, seed)
 
-def _stored(planned: Sequence[Planned], store: Store) -> dict[str, Trace]:
-    """Return the traces of runs, by identity, as far as there are any that can be used."""
-    plans = {one.plan.identity: one.plan for one in planned}
-    return {identity: found for identity, plan in plans.items() if (found := store.find(plan)[0]) is not None}
+            one = Sought({axis: value for axis, value in cell.labels.items() if axis != "attack"}, plan)
+            defences.append((one, attacked[place]))
+        search(worst, [one for one, hostile in defences if hostile], carried)
+        planned = list[Planned]()
+        for one, hostile in defences:
+            chosen = {NONE: next(iter(worst.attacks.values()))}
+            if hostile:
+                chosen = {sort: found[0] for sort in (NAMED, FOUND) if (found := one.worst(named=sort == NAMED))}
+            planned += [one.planned(attack, seed, sort) for sort, attack in chosen.items() for seed in self.seeds]  # type: ignore[union-attr]
+        return tuple(planned), [one for one, _ in defences]
 
 
 def check_round(plan: Run) -> None:

@@ -109,6 +109,13 @@ class Trace:
     uploads: int | None = None
 
     @property
+    def honest_excluded(self) -> int:
+        """The number of honest clients that were excluded."""
+        if (counted := self.curves.get("honest_excluded")) is not None:  # in a store of lines, which keeps no names
+            return int(counted[-1] or 0)
+        return sum(one.client not in self.byzantine for one in self.excluded)
+
+    @property
     def failed(self) -> bool:
         """Whether the run failed before its end."""
         return self.status == "failed"

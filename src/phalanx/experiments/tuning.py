@@ -2,17 +2,30 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from phalanx.core import InfeasibleError
 from phalanx.data.held_out import HeldOut
-from phalanx.experiments.grid import Fields, Settings, name_of
+from phalanx.experiments.grid import Fields, Settings, axis_values, name_of
 from phalanx.experiments.results import Results
 from phalanx.report.words import percent
 from phalanx.rng import numpy_generator
 
 EVERY = "all"  # in place of the name of a method: options of all that have none of their own
+
+
+class NoSettingError(InfeasibleError):
+    """No tuning run of a method has a result.
+
+    Args:
+        method: its name.
+        errors: of its runs.
+    """
+
+    def __init__(self, method: str, errors: Sequence[str]) -> None:
+        self.why = "no setting gave a result in the tuning runs" + (f": {errors[-1].rstrip('.')}" if errors else "")
+        super().__init__(f"{method}: {self.why}. Give it other options.")
 
 
 @dataclass(frozen=True)
@@ -21,7 +34,8 @@ class Tuning:
 
     A method's settings are random combinations of its options.  Each is carried out in every cell of the method, on
     other seeds, so with other clients and data, and tested on examples that are held out from training.  The one with
-    the highest accuracy at the end, the mean over cells and seeds, is used in the study.
+    the highest accuracy at the end, the mean over cells and seeds, is used in the study.  A run without a result counts
+    as an accuracy of 0.
 
     Args:
         axis: of the study whose values are the methods.
@@ -29,6 +43,7 @@ class Tuning:
         settings: number of settings of each method, the same for all.
         seeds: of the tuning runs; the study has none of them.
         held_out: share of the training examples on which settings are compared, between 0 and 1.
+        grid: values of other axes in the tuning runs, in place of those of the study.
     """
 
     axis: str
@@ -36,6 +51,7 @@ class Tuning:
     settings: int
     seeds: Sequence[int] = (1000,)
     held_out: float = 0.2
+    grid: Mapping[str, Mapping[str, Any] | Sequence[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.settings < 1:
@@ -47,6 +63,8 @@ class Tuning:
             raise InfeasibleError(
                 f"tuning.axis is {self.axis}, which is no axis. There are: {', '.join(axes) or 'none'}."
             )
+        if unknown := self.grid.keys() - (axes.keys() - {self.axis}):
+            raise InfeasibleError(f"tuning.grid names {min(unknown)}, which is no other axis of the study.")
         if common := set(seeds) & set(self.seeds):
             raise InfeasibleError(
                 f"The study uses the seed {min(common)}, on which its settings are chosen. Give tuning other seeds."
@@ -79,6 +97,7 @@ class Tuning:
         self, axes: Mapping[str, Mapping[str, Settings]], exclude: Sequence[Mapping[str, Any]]
     ) -> tuple[dict[str, dict[str, Fields]], list[dict[str, Any]]]:
         """Return the grid and the exclusions of the tuning runs: each method with each of its settings."""
+        axes = {**axes, **{axis: axis_values(axis, given) for axis, given in self.grid.items()}}
         grid = {axis: {name: Fields(value) for name, value in values.items()} for axis, values in axes.items()}
         variants = {method: self.candidates(method) for method in axes[self.axis]}
         grid[self.axis] = {
@@ -104,21 +123,22 @@ class Tuning:
             methods: the names of the methods.
 
         Raises:
-            InfeasibleError: no run of a method has a result.
+            NoSettingError: no run of a method has a result.
         """
-        table, chosen, notes = results.table(self.axis), dict[str, Settings](), list[str]()
+        chosen, notes = dict[str, Settings](), list[str]()
         for method in methods:
             found = self.candidates(method)
-            means = {name: table[_variant(method, name)]["accuracy"].mean for name in found}
-            known = {name: mean for name, mean in means.items() if mean is not None}
-            if not known:
-                raise InfeasibleError(f"Every setting of {method} failed on the tuning seeds. Give it other options.")
-            best = max(known, key=lambda name: known[name])
+            rows = {name: results.where({self.axis: _variant(method, name)}) for name in found}
+            means = {name: sum(row.value("accuracy") or 0.0 for row in of) / max(map(len, rows.values()))
+                     for name, of in rows.items()}  # fmt: skip
+            best = max(means, key=lambda name: means[name])
+            if not means[best]:
+                raise NoSettingError(method, [row.trace.error for of in rows.values() for row in of if row.trace.error])
             chosen[method] = found[best]
             seeds = ", ".join(map(str, self.seeds))
             notes.append(
-                f"{method}: {best}, chosen among {self.settings} settings by an accuracy of {percent(known[best])} "
-                f"on held-out examples (worst setting {percent(min(known.values()))}; seeds {seeds})."
+                f"{method}: {best}, chosen among {self.settings} settings by an accuracy of {percent(means[best])} "
+                f"on held-out examples (worst setting {percent(min(means.values()))}; seeds {seeds})."
             )
         return chosen, notes
 

@@ -1,30 +1,43 @@
-"""The worst case: attackers choose their attack, its strength, schedule and reported size against each defence.
+"""The worst case: attackers choose their attack, its strength, schedule, sizes and timing against each defence.
 
-A search in three parts, each on the search seeds only.  First every attack with every factor on its update, of both
-signs (`Together(attack, Rescale(factor))`); then the best of each attack with a schedule, and with a false size; then,
-within a budget, random compositions of two attacks, drawn from a named stream.  Candidates of all defences are carried
-out together.  An attack with which a run fails is no candidate: it could not be carried out against that defence.
+A search in three steps, on seeds of its own:
+
+1. every named attack as it is given, on the first seed;
+2. the `refined` worst of them with the other factors on their updates (`Together(attack, Rescale(factor))`); the worst
+   one with each schedule, with false sizes if the defence weighs by sizes, and with bad timing if clients need not wait
+   for each other; and random compositions of two attacks, drawn from a named stream;
+3. the `confirm` worst named attacks, and as many of the others, on the other seeds as well.
+
+Then each defence meets the worst named attack and the worst of the others, which is the one found, on the seeds of the
+study.  The lower mean of the two is its score.  Candidates of all defences are carried out together.  An attack with
+which a run fails is no candidate: it could not be carried out against that defence.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from phalanx.attacks import Attack, ReportTimes, Rescale, Scheduled, Together
+from phalanx.attacks import Attack, Flood, HoldBack, Linger, ReportTimes, Rescale, Scheduled, Together
 from phalanx.core import InfeasibleError
 from phalanx.experiments.grid import Labels, Planned, name_of
 from phalanx.experiments.results import Results, Row
 from phalanx.experiments.trace import Trace
+from phalanx.promises import preprocess_of
 from phalanx.rng import numpy_generator
 from phalanx.runs.plan import Run
+from phalanx.weighting import Ignore
 from phalanx.wording import percent, plural
 
-COMPOSED = "composed"  # the name of the best composition of the random search
-TOGETHER = 4  # compositions that are drawn at a time, before their outcomes are known
+NAMED, FOUND, NONE = "worst named", "worst found", "none"  # values of the axis "attack" in the results
+TIMING: tuple[Attack, ...] = (Flood(0.25), Linger(3.0), HoldBack())  # added to an attack where clients need not wait
 Carried = Callable[[Sequence[Planned]], Mapping[str, Trace]]  # returns the traces of runs, by identity
+
+
+class MissingRunsError(InfeasibleError):
+    """Runs have no record, without which others are not known."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +47,13 @@ class WorstOf:
     Args:
         attacks: by name.
         factors: on the update of an attack; negative ones turn it around.
-        schedules: numbers of versions from one attack to the next, for the best of each attack.
-        sizes: multiples of their number of examples that attackers report, for the best of each attack.
+        schedules: numbers of versions from one attack to the next, for the worst attack.
+        sizes: multiples of their number of examples that attackers report, for the worst attack.
         budget: number of random compositions.
         seeds: of the search; the study has none of them.
         seed: of the random compositions.
+        refined: number of named attacks, the worst on the first seed, that get the other factors.
+        confirm: number of named attacks, and of others, that get the other seeds of the search.
     """
 
     attacks: Mapping[str, Attack]
@@ -48,33 +63,48 @@ class WorstOf:
     budget: int = 0
     seeds: Sequence[int] = (2000,)
     seed: int = 0
+    refined: int = 2
+    confirm: int = 2
 
     def __post_init__(self) -> None:
-        if (
-            not self.attacks
-            or COMPOSED in self.attacks
-            or not all(isinstance(a, Attack) for a in self.attacks.values())
-        ):
-            raise InfeasibleError(f"worst_of needs attacks, none of them named {COMPOSED}, got {dict(self.attacks)}.")
-        if 1.0 not in self.factors or self.budget < 0 or not self.seeds:
-            raise InfeasibleError("worst_of needs the factor 1, a budget of at least 0, and at least one seed.")
+        if not self.attacks or not all(isinstance(attack, Attack) for attack in self.attacks.values()):
+            raise InfeasibleError(f"worst_of needs attacks, got {dict(self.attacks)}.")
+        if 1.0 not in self.factors or self.budget < 0 or not self.seeds or min(self.refined, self.confirm) < 1:
+            raise InfeasibleError(
+                "worst_of needs the factor 1, a budget of at least 0, at least one seed, and refined and confirm of at "
+                "least 1."
+            )
 
     @property
     def runs(self) -> int:
         """The number of runs of the search against one defence, at most."""
-        tried = len(self.attacks) * (len(self.factors) + len(self.schedules) + len(self.sizes))
-        return (tried + self.budget) * len(self.seeds)
+        stronger = self.refined * (len(self.factors) - 1) + len(self.schedules) + len(self.sizes) + len(TIMING)
+        return len(self.attacks) + stronger + self.budget + 2 * self.confirm * (len(self.seeds) - 1)
 
-    def scaled(self, attack: Attack) -> list[Attack]:
-        """Return an attack with each factor."""
-        return [attack if factor == 1 else Together(attack, Rescale(factor)) for factor in self.factors]
+    def stronger(self, worst: Sequence[Attack], plan: Callable[[Attack], Run]) -> Iterator[Attack]:
+        """Yield attacks made of named ones.
 
-    def varied(self, attack: Attack) -> list[Attack]:
-        """Return an attack with each schedule, and with each false size."""
-        return [
-            *(Scheduled(attack, every=every) for every in self.schedules),
-            *(Together(attack, ReportTimes(factor)) for factor in self.sizes),
-        ]
+        Args:
+            worst: the named attacks, the worst first.
+            plan: returns a run of the defence under an attack.
+        """
+        for attack in worst[: self.refined]:
+            yield from (Together(attack, Rescale(factor)) for factor in self.factors if factor != 1)
+        for attack in worst[:1]:
+            scheduled, sized = self.scheduled(attack), self.sized(attack)
+            algorithm = plan(attack).algorithm
+            yield from scheduled
+            yield from [] if isinstance(preprocess_of(algorithm), Ignore | None) else sized
+            yield from [] if algorithm.synchronous else [Together(attack, timing) for timing in TIMING]
+        yield from (self.drawn(number) for number in range(self.budget))
+
+    def scheduled(self, attack: Attack) -> list[Attack]:
+        """Return an attack with each schedule."""
+        return [Scheduled(attack, every=every) for every in self.schedules]
+
+    def sized(self, attack: Attack) -> list[Attack]:
+        """Return an attack with each false size."""
+        return [Together(attack, ReportTimes(factor)) for factor in self.sizes]
 
     def drawn(self, number: int) -> Attack:
         """Return the composition of that number: two of the attacks, a factor, and a schedule or a size at times."""
@@ -83,7 +113,7 @@ class WorstOf:
         first, second = (pool[int(k)] for k in rng.choice(len(pool), 2))
         factor = float(np.round(rng.choice([-1, 1]) * 10 ** rng.uniform(-1, 1), 3))
         composed: Attack = Together(Together(first, second), Rescale(factor))
-        kinds = [composed, *self.varied(composed)]
+        kinds = [composed, *self.scheduled(composed), *self.sized(composed)]
         return kinds[int(rng.choice(len(kinds)))]
 
 
@@ -93,60 +123,90 @@ def worst_of(attacks: Mapping[str, Attack] | Sequence[Attack], **options: Any) -
     return WorstOf(dict(named), **options)
 
 
-class Found(NamedTuple):
-    """An attack with the mean accuracy that it leaves on the search seeds."""
+@dataclass
+class Candidate:
+    """An attack that the search has tried on a defence, and the accuracy that it left, for each seed."""
 
     attack: Attack
-    accuracy: float
+    named: bool
+    accuracies: list[float] = field(default_factory=list)
 
 
-class Search:
-    """The search for the worst attacks on some defences.
+@dataclass
+class Sought:
+    """A defence, and what the search has tried on it.
+
+    Args:
+        labels: of the defence: the names of its values, by axis.
+        plan: returns its run under an attack, for a seed.
+        tried: the candidates, by the name of the attack.
+        error: why the last run that failed did so; "" if none did.
+    """
+
+    labels: Labels
+    plan: Callable[[Attack, int], Run]
+    tried: dict[str, Candidate] = field(default_factory=dict)
+    error: str = ""
+
+    def worst(self, *, named: bool) -> list[Attack]:
+        """Return the attacks, named ones or others, that have the most seeds, the worst first."""
+        of_sort = [one for one in self.tried.values() if one.named == named and one.accuracies]
+        most = max((len(one.accuracies) for one in of_sort), default=0)
+        ranked = sorted((sum(one.accuracies) / most, k) for k, one in enumerate(of_sort) if len(one.accuracies) == most)
+        return [of_sort[k].attack for _, k in ranked]
+
+    def planned(self, attack: Attack, seed: int, sort: str) -> Planned:
+        """Return a run of the defence under an attack."""
+        return Planned({**self.labels, "attack": sort}, self.plan(attack, seed))
+
+
+def search(worst: WorstOf, defences: Sequence[Sought], carried: Carried) -> None:
+    """Try attacks on all defences; all of one step are carried out together.
 
     Args:
         worst: the attacks.
-        defences: a run of each defence, with its labels, under any attack.
+        defences: they take what is found.
         carried: carries out runs, or finds their records.
+
+    Raises:
+        MissingRunsError: it leaves out some of them.
     """
 
-    def __init__(self, worst: WorstOf, defences: Sequence[Planned], carried: Carried) -> None:
-        self.worst, self.defences, self.carried = worst, defences, carried
-        self.best: list[dict[str, Found]] = [{} for _ in defences]  # for each defence, by the name of the attack
+    def attempt(candidates: Sequence[tuple[Sought, Attack, bool]], seed: int) -> None:
+        planned = [one.planned(attack, seed, f"search: {name_of(attack)}") for one, attack, _ in candidates]
+        known = carried(planned)
+        if missing := {one.plan.identity for one in planned} - known.keys():
+            raise MissingRunsError(
+                f"{plural(len(missing), 'run')} of the search without a record. Carry out the study."
+            )
+        for (defence, attack, named), one in zip(candidates, planned, strict=True):
+            trace = known[one.plan.identity]
+            candidate = defence.tried.setdefault(name_of(attack), Candidate(attack, named))
+            if not trace.failed and (accuracy := trace.final()) is not None:
+                candidate.accuracies.append(accuracy)
+            else:
+                defence.error = trace.error or "the accuracy was not measured"
 
-    def result(self) -> list[dict[str, Attack]]:
-        """Return the worst attack of each name, for each defence; those that could not be carried out are left out."""
-        worst, given = self.worst, self.worst.attacks.items()
-        self._try([(d, name, a) for d in self._all for name, attack in given for a in worst.scaled(attack)])
-        best = [(d, name, found.attack) for d in self._all for name, found in self.best[d].items()]
-        self._try([(d, name, a) for d, name, attack in best for a in worst.varied(attack)])
-        for start in range(0, worst.budget, TOGETHER):
-            drawn = [worst.drawn(k) for k in range(start, min(start + TOGETHER, worst.budget))]
-            self._try([(d, COMPOSED, attack) for d in self._all for attack in drawn])
-        return [{name: found.attack for name, found in best.items()} for best in self.best]
-
-    @property
-    def _all(self) -> range:
-        return range(len(self.defences))
-
-    def _try(self, candidates: Sequence[tuple[int, str, Attack]]) -> None:
-        """Carry out attacks on defences, and keep those that leave less accuracy than the best until now."""
-        planned = [[self._planned(d, attack, seed) for seed in self.worst.seeds] for d, _, attack in candidates]
-        known = self.carried([one for runs in planned for one in runs])
-        missing = {one.plan.identity for runs in planned for one in runs} - known.keys()
-        if missing:
-            raise InfeasibleError(f"{plural(len(missing), 'run')} of the search without a record. Carry out the study.")
-        for (d, name, attack), runs in zip(candidates, planned, strict=True):
-            values = [None if (t := known[one.plan.identity]).failed else t.final() for one in runs]
-            finite = [value for value in values if value is not None]
-            if len(finite) == len(values):
-                mean = sum(finite) / len(finite)
-                before = self.best[d].get(name)
-                if before is None or mean < before.accuracy:
-                    self.best[d][name] = Found(attack, mean)
-
-    def _planned(self, defence: int, attack: Attack, seed: int) -> Planned:
-        labels: Labels = {**self.defences[defence].labels, "attack": f"search: {name_of(attack)}"}
-        return Planned(labels, replace(self.defences[defence].plan, attack=attack, seed=seed))
+    first, *others = worst.seeds
+    attempt([(one, attack, True) for one in defences for attack in worst.attacks.values()], first)
+    attempt(
+        [
+            (one, attack, False)
+            for one in defences
+            for attack in worst.stronger(one.worst(named=True), lambda attack, one=one: one.plan(attack, first))  # type: ignore[misc]
+        ],
+        first,
+    )
+    for seed in others:
+        attempt(
+            [
+                (one, attack, named)
+                for one in defences
+                for named in (True, False)
+                for attack in one.worst(named=named)[: worst.confirm]
+            ],
+            seed,
+        )
 
 
 def with_worst(results: Results, folder: Path) -> Results:
@@ -168,7 +228,7 @@ def with_worst(results: Results, folder: Path) -> Results:
             continue
         alone[f"{number}.yaml"] = plan
         notes.append(
-            f"{', '.join(defence) or 'The defence'}: worst accuracy {percent(known[name])}, under {name}: "
+            f"{', '.join(defence) or 'The defence'}: worst accuracy {percent(known[name])}, under the attack {name}: "
             f"{name_of(plan.attack)}. Alone: phalanx run --config {folder / 'worst' / f'{number}.yaml'}"
         )
     return replace(results, notes=notes, alone=alone)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,14 @@ from phalanx.aggregators import Aggregator
 from phalanx.attacks import ALIE, MinMax, Rescale, Scheduled, SignFlip, Together
 from phalanx.cli.main import main
 from phalanx.core import Algorithm, InfeasibleError
+from phalanx.experiments.carrying_out import Means, carried_out, stored
+from phalanx.experiments.grid import applied
 from phalanx.experiments.leaderboard import DEFENCES, TIERS, Tier
 from phalanx.experiments.leaderboard.board import Board, page, short, table
-from phalanx.experiments.leaderboard.carrying_out import scored, stored
 from phalanx.experiments.leaderboard.defences import Defence
-from phalanx.experiments.leaderboard.ranking import Contest, expected
-from phalanx.experiments.leaderboard.scores import Score, Scores, key_of
-from phalanx.experiments.leaderboard.tiers import Conditions
-from phalanx.experiments.workers import Means
+from phalanx.experiments.leaderboard.ranking import expected, ranked
+from phalanx.experiments.line_store import LineStore
+from phalanx.experiments.trace import Trace
 from phalanx.experiments.worst import WorstOf
 from phalanx.runs.provenance import NUMERICS, Provenance
 
@@ -32,13 +33,15 @@ DIGITS = TIERS["digits"]
 NO_DEFENCES = {  # wrappers that add something else, their bases, and optimizers of the server like FedAdam
     *("Permuted", "Rotated", "LowRankProducts", "Private", "Rewarded", "FedAvgM", "FedAdagrad", "FedYogi"),
 }
+MADE = Provenance(phalanx="0.1.0", numerics=NUMERICS, commit="c" * 40)
 BY_NAME = {one.name: one for one in DEFENCES}
 SMALL = replace(
     DIGITS,
     attackers=(4,),
     heterogeneity={"IID": {}},
-    search=WorstOf({"flip": SignFlip(), "little": ALIE()}, (1.0, -3.0), (2,), (10.0,), budget=2, seeds=(2000, 2001)),
-    refined=1,
+    search=WorstOf(
+        {"flip": SignFlip(), "little": ALIE()}, (1.0, -3.0), (2,), (10.0,), budget=2, seeds=(2000, 2001), refined=1
+    ),
     seeds=(0, 1),
 )
 
@@ -55,7 +58,9 @@ def parts(value):
 
 
 def plan(defence, setting=0, where="IID", f=4, attack=None, seed=0):
-    return DIGITS.plan(defence, defence.settings[setting], Conditions(where, f, attack or SignFlip(), seed))
+    derived = DIGITS.derived(defence, defence.settings[setting])
+    fields = {**DIGITS.heterogeneity[where], "byzantine": f, "attack": attack or SignFlip(), "defence": derived}
+    return applied(replace(DIGITS.base, seed=seed), fields)
 
 
 def test_every_rule_and_algorithm_is_a_defence_with_equally_many_settings():
@@ -78,7 +83,7 @@ def test_a_defence_knows_the_number_of_attackers_and_an_honest_client():
     for seed in range(4):
         trusting = plan(BY_NAME["MoNNA, trusting an honest client"], seed=seed)
         assert trusting.algorithm.aggregate.reference not in trusting.attackers()
-    alone = DIGITS.plan(BY_NAME["Krum"], BY_NAME["Krum"].settings[0], Conditions("groups", 0, None, 0))
+    alone = plan(BY_NAME["Krum"], where="groups", f=0)
     assert alone.algorithm.aggregate == aggregators.Krum(4)
     assert alone.attack is None
     with pytest.raises(ValueError, match="too slow"):
@@ -98,17 +103,26 @@ def test_asynchronous_defences_get_a_clock_and_ifca_whole_iterations():
 # The search
 
 
+def traced(one, accuracy, error="", excluded=0):
+    """A record of a run with an accuracy, as a store of lines keeps it."""
+    made = Trace.of_failure(one, error, 1.0)
+    curves = {"accuracy": (accuracy,), "honest_excluded": (excluded,)}
+    return replace(made, curves=curves, provenance=MADE, **({} if error else {"status": "finished", "error": None}))
+
+
 class Planted:
-    """Scores by a rule of the test, in place of runs."""
+    """Records by a rule of the test, in place of runs."""
 
     def __init__(self, accuracy, failing=()):
         self.accuracy, self.failing, self.seen = accuracy, failing, []
 
-    def __call__(self, plans):
-        self.seen += plans.values()
+    def __call__(self, planned):
+        self.seen += (plans := [one.plan for one in planned])
         return {
-            key: Score(None, 0, 1.0, "it failed") if one.attack in self.failing else Score(self.accuracy(one), 2, 1.0)
-            for key, one in plans.items()
+            one.identity: traced(one, None, "it failed")
+            if one.attack in self.failing
+            else traced(one, self.accuracy(one), excluded=2)
+            for one in plans
         }
 
 
@@ -125,7 +139,7 @@ def weak(one):
 
 def test_the_search_finds_the_planted_weakness_and_measures_it_on_fresh_seeds():
     carried = Planted(weak)
-    one = Contest(SMALL, BY_NAME["Median"], carried).ranked()
+    one = ranked(SMALL, BY_NAME["Median"], carried)
     cell = one.cells["IID", 4]
     assert one.setting.rate == 1.0
     assert cell.named.attack == ALIE()
@@ -135,7 +149,7 @@ def test_the_search_finds_the_planted_weakness_and_measures_it_on_fresh_seeds():
     assert cell.worst.accuracy.mean == pytest.approx(0.2)
     assert one.cells["IID", 0].worst.accuracy.mean == pytest.approx(0.9)
     assert [plan.seed for plan in carried.seen if plan.attack == cell.found.attack] == [2000, 2001, 0, 1]
-    assert len({key_of(plan) for plan in carried.seen}) <= expected(SMALL, one.defence)
+    assert len({plan.identity for plan in carried.seen}) <= expected(SMALL, one.defence)
     tuning = [plan for plan in carried.seen if plan.seed == DIGITS.tuning_seed]
     assert {type(plan.data).__name__ for plan in tuning} == {"HeldOut"}
     assert {type(plan.data).__name__ for plan in carried.seen if plan not in tuning} == {"Digits"}
@@ -147,7 +161,7 @@ def test_an_attack_with_which_runs_fail_is_no_candidate_and_a_refusal_is_shown()
     refused = Contest(replace(SMALL, attackers=(4, 6)), BY_NAME["Bulyan"], Planted(weak)).ranked().cells["IID", 6]
     assert "4f + 3" in refused.refused
     assert refused.worst is None
-    failed = Contest(SMALL, BY_NAME["Median"], Planted(lambda one: None if one.byzantine else 0.9)).ranked()
+    failed = ranked(SMALL, BY_NAME["Median"], Planted(lambda one: None if one.byzantine else 0.9))
     assert failed.cells["IID", 4].worst is None
     assert failed.cells["IID", 4].error
 
@@ -155,7 +169,7 @@ def test_an_attack_with_which_runs_fail_is_no_candidate_and_a_refusal_is_shown()
 def test_lies_about_sizes_and_timing_are_tried_where_they_can_matter():
     def tried(name):
         carried = Planted(weak)
-        Contest(SMALL, BY_NAME[name], carried).ranked()
+        ranked(SMALL, BY_NAME[name], carried)
         return {short(plan.attack) for plan in carried.seen}
 
     assert not {"ALIE, size × 10", "ALIE + HoldBack"} & tried("Median")
@@ -171,38 +185,44 @@ def test_attacks_have_short_names():
 
 # The records
 
-MADE = Provenance(phalanx="0.1.0", numerics=NUMERICS, commit="c" * 40)
+
+FIRST, SECOND = plan(BY_NAME["Mean"]), plan(BY_NAME["Median"])
+
+
+def keep(store, one, accuracy, error="", made=MADE):
+    store.keep(replace(traced(one, accuracy, error, excluded=1), provenance=made), 0.25)
 
 
 def test_records_survive_a_kill_and_damage_is_refused(tmp_path):
     path = tmp_path / "digits.jsonl"
-    scores = Scores(path)
-    scores.keep("a" * 16, 3, Score(0.5, 1, 0.25), MADE)
-    scores.keep("b" * 16, 4, Score(None, 0, 0.5, "it failed"), MADE)
+    store = LineStore(path)
+    keep(store, FIRST, 0.5)
+    keep(store, SECOND, None, "it failed")
     whole = path.read_text()
     path.write_text(whole + '["cccc", 5, 0.')
-    again = Scores(path)
+    again = LineStore(path)
     assert path.read_text() == whole
-    assert again.find("a" * 16) == Score(0.5, 1, 0.25)
-    assert again.find("b" * 16).error == "it failed"
-    assert again.origin("b" * 16) == MADE
-    assert again.seconds() == 0.75
-    again.keep("d" * 16, 5, Score(0.1, 0, 1.0), replace(MADE, commit="d" * 40))
-    assert Scores(path).origin("d" * 16).commit == "d" * 40
+    (good, _), (bad, _) = again.find(FIRST), again.find(SECOND)
+    assert (good.identity, good.final(), good.honest_excluded, good.wall_seconds) == (FIRST.identity, 0.5, 1, 0.25)
+    assert (bad.failed, bad.error, bad.final(), bad.provenance) == (True, "it failed", None, MADE)
+    assert again.seconds() == 0.5
+    third = plan(BY_NAME["Krum"])
+    keep(again, third, 0.1, made=replace(MADE, commit="d" * 40))
+    assert LineStore(path).find(third)[0].provenance.commit == "d" * 40
     path.write_text(whole.replace("0.25,0]", "0.25]"))
-    with pytest.raises(ValueError, match=r"line 2, is no score"):
-        Scores(path)
+    with pytest.raises(ValueError, match=r"line 2, is no record"):
+        LineStore(path)
 
 
 def test_a_failed_run_can_be_carried_out_again(tmp_path):
     path = tmp_path / "digits.jsonl"
-    Scores(path).keep("a" * 16, 3, Score(None, 0, 0.5, "no space left on the disk"), MADE)
-    again = Scores(path, failed=False)
-    assert again.find("a" * 16) is None
-    again.keep("a" * 16, 3, Score(0.5, 1, 0.25), MADE)
-    assert Scores(path).find("a" * 16) == Score(0.5, 1, 0.25)
-    Scores(path).keep("a" * 16, 3, Score(None, 0, 0.5, "it has failed since"), MADE)
-    assert Scores(path, failed=False).find("a" * 16) is None, "the last line counts"
+    keep(LineStore(path), FIRST, None, "no space left on the disk")
+    again = LineStore(path, failed=False)
+    assert again.find(FIRST) == (None, "")
+    keep(again, FIRST, 0.5)
+    assert LineStore(path).find(FIRST)[0].final() == 0.5
+    keep(LineStore(path), FIRST, None, "it has failed since")
+    assert LineStore(path, failed=False).find(FIRST) == (None, ""), "the last line counts"
 
 
 @dataclass(frozen=True)
@@ -214,20 +234,24 @@ class Broken(aggregators.Selection):
 
 
 def test_the_error_of_a_rule_that_always_raises_is_short_and_shown(tmp_path):
-    broken = Defence("broken", "own", lambda *_: algorithms.FedAvg(aggregate=Broken()))
-    one = scored(Means(None), plan(broken), lambda _: None)
-    assert one.accuracy is None
+    broken, store = (
+        Defence("broken", "own", lambda *_: algorithms.FedAvg(aggregate=Broken())),
+        LineStore(tmp_path / "x"),
+    )
+    store.keep(plan(broken), carried_out(plan(broken), None, Means(None), lambda _: None).trace, 0.1)
+    one, _ = store.find(plan(broken))
+    assert one.final() is None
     assert "so it goes" in one.error
     assert len(one.error) <= 200
-    ranked = Contest(SMALL, broken, lambda plans: dict.fromkeys(plans, one)).ranked()
-    assert ranked.error == f"no setting gave a result in the tuning runs: {one.error}"
+    found = ranked(SMALL, broken, lambda planned: {each.plan.identity: one for each in planned})
+    assert found.error == f"no setting gave a result in the tuning runs: {one.error}"
 
 
 def test_scores_of_another_numerics_version_are_shown_and_not_used(tmp_path):
-    scores = Scores(tmp_path / "digits.jsonl")
-    scores.keep("a" * 16, 3, Score(0.5, 1, 0.25), replace(MADE, numerics=NUMERICS - 1))
-    assert Scores(scores.path).find("a" * 16) is None
-    assert Scores(scores.path, any_numerics=True).find("a" * 16) == Score(0.5, 1, 0.25)
+    path = tmp_path / "digits.jsonl"
+    keep(LineStore(path), FIRST, 0.5, made=replace(MADE, numerics=NUMERICS - 1))
+    assert LineStore(path).find(FIRST) == (None, "")
+    assert LineStore(path, any_numerics=True).find(FIRST)[0].final() == 0.5
 
 
 # The page
@@ -235,12 +259,12 @@ def test_scores_of_another_numerics_version_are_shown_and_not_used(tmp_path):
 
 @pytest.fixture
 def board(tmp_path):
-    scores = Scores(tmp_path / "digits.jsonl")
-    scores.keep("a" * 16, 3, Score(0.5, 1, 0.25), MADE)
+    store = LineStore(tmp_path / "digits.jsonl")
+    keep(store, FIRST, 0.5)
     names = ("Median", "Bulyan", "FedAsync")
-    ranked = [Contest(replace(SMALL, attackers=(4, 6)), BY_NAME[name], Planted(weak)).ranked() for name in names]
-    waiting = Contest(SMALL, BY_NAME["Krum"], stored(scores)).ranked()
-    return Board(replace(SMALL, attackers=(4, 6)), [*ranked, waiting], scores)
+    every = [Contest(replace(SMALL, attackers=(4, 6)), BY_NAME[name], Planted(weak)).ranked() for name in names]
+    waiting = ranked(SMALL, BY_NAME["Krum"], partial(stored, store=store))
+    return Board(replace(SMALL, attackers=(4, 6)), [*every, waiting], store)
 
 
 def test_the_page_ranks_by_the_worst_case_and_hides_nothing(board):
@@ -265,8 +289,8 @@ def test_the_page_says_where_the_search_did_not_beat_the_named_attacks(board):
         inner = one.attack.first if factor else one.attack
         return 0.1 if inner == ALIE() else 0.9
 
-    ranked = [*board.ranked, Contest(board.tier, BY_NAME["SignMajority"], Planted(deaf)).ranked()]
-    text = page([replace(board, ranked=ranked)])
+    every = [*board.ranked, ranked(board.tier, BY_NAME["SignMajority"], Planted(deaf))]
+    text = page([replace(board, ranked=every)])
     assert "for 3 of 4 defences (75 %) in the mean over their cells" in text
     assert "In 2 of 7 cells the attack that it chose leaves the accuracy of the named one on each seed. In 2 of" in text
     assert "more than half of the cells of 1 defence (SignMajority); of the 3 others, it found a worse attack" in text
@@ -281,7 +305,7 @@ def test_a_page_elsewhere_leaves_the_cells_of_the_records_alone(tmp_path, monkey
     folder = tmp_path / "records"
     folder.mkdir()
     (folder / "digits.jsonl").write_text("")
-    Scores(folder / "digits.jsonl").keep("a" * 16, 3, Score(0.5, 1, 0.25), MADE)
+    keep(LineStore(folder / "digits.jsonl"), FIRST, 0.5)
     command = ["leaderboard", "--no_training", "--folder", str(folder), "--page", str(tmp_path / "other" / "page.md")]
     assert main(command) == 0
     assert sorted(path.name for path in (tmp_path / "other").iterdir()) == ["digits.csv", "page.md"]
@@ -338,9 +362,9 @@ from phalanx.cli.main import main
 from phalanx.experiments.leaderboard import tiers
 from phalanx.experiments.worst import WorstOf
 
-search = WorstOf({"flip": SignFlip(), "little": ALIE()}, (1.0, -3.0), (2,), (10.0,), 0, (2000,))
+search = WorstOf({"flip": SignFlip(), "little": ALIE()}, (1.0, -3.0), (2,), (10.0,), 0, (2000,), refined=1)
 tiers.TIERS["digits"] = replace(
-    tiers.DIGITS, attackers=(4,), heterogeneity={"IID": {}}, search=search, refined=1, seeds=(0, 1), rounds=3
+    tiers.DIGITS, attackers=(4,), heterogeneity={"IID": {}}, search=search, seeds=(0, 1), rounds=3
 )
 if __name__ == "__main__":
     sys.exit(main(["leaderboard", *sys.argv[1:]]))
@@ -436,6 +460,5 @@ def test_mistakes_in_ones_own_defence_are_short_and_name_the_remedy(tmp_path, mo
 
 def test_tiers_can_be_told_apart():
     assert all(isinstance(tier, Tier) for tier in TIERS.values())
-    bases = {tier.plan(BY_NAME["Mean"], BY_NAME["Mean"].settings[0], Conditions("IID", 0, None, 0)).identity
-             for tier in TIERS.values()}  # fmt: skip
+    bases = {tier.study(BY_NAME["Mean"]).planned[0].plan.identity for tier in TIERS.values()}
     assert len(bases) == len(TIERS)

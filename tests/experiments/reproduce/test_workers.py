@@ -8,9 +8,10 @@ import torch
 from toy_papers.toy_paper.setting import Broken, Deadly, Noise, base
 
 from phalanx import simulate
+from phalanx.experiments.carrying_out import Means, local_workers
+from phalanx.experiments.run_events import Began, Ended
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
-from phalanx.experiments.workers import Began, Ended, Means, local_workers
 from phalanx.runs.checkpoint import Checkpoint, peek
 from phalanx.training.sgd import LocalSGD
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from phalanx.attacks import Attack, ReportTimes, Rescale, Scheduled, Together
 from phalanx.experiments.grid import name_of
-from phalanx.experiments.leaderboard.ranking import Cell, Ranked, Trial, mean_over
-from phalanx.experiments.leaderboard.scores import Scores
+from phalanx.experiments.leaderboard.ranking import Contest, RankedDefence, Trial, mean_over
 from phalanx.experiments.leaderboard.tiers import TIERS, Tier
+from phalanx.experiments.line_store import LineStore
 from phalanx.experiments.shown.text import Flat, markdown_table
 from phalanx.experiments.statistics import Estimate
 from phalanx.report.words import duration
@@ -31,28 +31,28 @@ class Board:
     Args:
         tier: the tier.
         ranked: its defences.
-        scores: the records.
+        store: of the records.
     """
 
     tier: Tier
-    ranked: Sequence[Ranked]
-    scores: Scores
+    ranked: Sequence[RankedDefence]
+    store: LineStore
 
-    def average(self, one: Ranked, f: int) -> Estimate | None:
+    def average(self, one: RankedDefence, f: int) -> Estimate | None:
         """Return a defence's worst accuracy with f attackers, over all heterogeneity; None if a part is missing."""
         trials = self.trials(one, f)
         return mean_over(trials) if len(trials) == len(self.tier.heterogeneity) else None
 
-    def trials(self, one: Ranked, f: int) -> list[Trial]:
+    def trials(self, one: RankedDefence, f: int) -> list[Trial]:
         """Return a defence's worst trials with f attackers."""
         return [worst for cell in one.cells.values() if cell.f == f and (worst := cell.worst) is not None]
 
-    def order(self, synchronous: bool) -> list[Ranked]:
+    def order(self, synchronous: bool) -> list[RankedDefence]:
         """Return the defences of one sort that have results, the best first, those without a rank last."""
         here = [one for one in self.ranked if one.cells and one.synchronous is synchronous]
         return sorted(here, key=lambda one: (-self.rank_by(one), one.defence.name))
 
-    def rank_by(self, one: Ranked) -> float:
+    def rank_by(self, one: RankedDefence) -> float:
         """Return what decides about the rank; below 0 for none."""
         found = self.average(one, self.tier.tuned_for)
         return -1.0 if found is None or found.mean is None else found.mean
@@ -138,13 +138,13 @@ def _protocol(tier: Tier) -> list[str]:
 def _board(board: Board) -> list[str]:
     done = [one for one in board.ranked if one.cells]
     made = dict[str, list[str]]()  # commits, by all else
-    for p in board.scores.origins:
+    for p in board.store.origins:
         where = f"phalanx {p.phalanx}, numerics version {p.numerics}, torch {p.torch}, processor {p.processor}"
         made.setdefault(where, []).append((p.commit or "none")[:10])
     with_these = "; with ".join(f"{where}, commits {', '.join(commits)}" for where, commits in made.items())
     blocks = [
-        f"{plural(len(done), 'defence')} of {len(board.ranked)}, from {len(board.scores):,} runs that took "
-        f"{duration(board.scores.seconds())} of one processor core in all, with {with_these}.",
+        f"{plural(len(done), 'defence')} of {len(board.ranked)}, from {len(board.store):,} runs that took "
+        f"{duration(board.store.seconds())} of one processor core in all, with {with_these}.",
         *_first(board),
         *_beaten(board, done),
     ]
@@ -184,7 +184,7 @@ def _first(board: Board) -> list[str]:
     return [f"**First** with {share} attackers: {'; '.join(found)}."] if found else []
 
 
-def _beaten(board: Board, done: Sequence[Ranked]) -> list[str]:
+def _beaten(board: Board, done: Sequence[RankedDefence]) -> list[str]:
     """Return how often the search has beaten the named attacks, and where it has not."""
     both = {one.defence.name: [cell for cell in one.cells.values() if cell.beaten is not None] for one in done}
     compared = {name: Compared.of(cells) for name, cells in both.items() if cells}
@@ -244,14 +244,12 @@ class Compared(NamedTuple):
     less: Estimate
 
     @staticmethod
-    def of(cells: Sequence[Cell]) -> "Compared":
+    def of(cells: Sequence[Contest]) -> "Compared":
         """Return the comparison over cells that have both attacks."""
         both = [(cell.named, cell.found) for cell in cells if cell.named is not None and cell.found is not None]
-        alike = [pair for pair in both if len({tuple(s.accuracy for s in trial.scores) for trial in pair}) == 1]
-        seeds = list(zip(*(zip(named.scores, found.scores, strict=True) for named, found in both), strict=True))
-        by_seed = [
-            [n.accuracy - f.accuracy for n, f in pairs if None not in (n.accuracy, f.accuracy)] for pairs in seeds
-        ]
+        alike = [(named, found) for named, found in both if named.accuracies == found.accuracies]
+        seeds = zip(*(zip(named.accuracies, found.accuracies, strict=True) for named, found in both), strict=True)
+        by_seed = [[n - f for n, f in pairs if n is not None and f is not None] for pairs in seeds]
         means = [(named.accuracy.mean or 0.0, found.accuracy.mean or 0.0) for named, found in both]
         return Compared(
             len(both),
@@ -271,13 +269,13 @@ def _listed(names: Sequence[str]) -> str:
     return f" ({'; '.join(names)})" if names else ""
 
 
-def _ranking(board: Board, order: Sequence[Ranked], title: str) -> Flat:
+def _ranking(board: Board, order: Sequence[RankedDefence], title: str) -> Flat:
     tier, shares = board.tier, (0, *board.tier.attackers)
     columns = ["#", "defence", "kind", *(board.share(f) for f in shares), "honest excluded", "ms a round", "tuned"]
     rows = list[list[str]]()
     for number, one in enumerate(order, 1):
-        main = [score for trial in board.trials(one, tier.tuned_for) for score in trial.scores]
-        every = [score.seconds for f in shares for trial in board.trials(one, f) for score in trial.scores]
+        main = [trace for trial in board.trials(one, tier.tuned_for) for trace in trial.traces]
+        every = [trace.wall_seconds for f in shares for trial in board.trials(one, f) for trace in trial.traces]
         rounds = tier.rounds if one.synchronous else tier.seconds
         rows.append(
             [
@@ -285,7 +283,7 @@ def _ranking(board: Board, order: Sequence[Ranked], title: str) -> Flat:
                 one.defence.name,
                 one.defence.kind,
                 *(_average(board, one, f) for f in shares),
-                f"{statistics.fmean(score.excluded for score in main):.1f}" if main else "–",
+                f"{statistics.fmean(trace.honest_excluded for trace in main):.1f}" if main else "–",
                 f"{1000 * statistics.fmean(every) / rounds:.1f}" if every else "–",
                 one.defence.text(one.setting) if one.setting is not None else "",
             ]
@@ -298,7 +296,7 @@ def _ranking(board: Board, order: Sequence[Ranked], title: str) -> Flat:
     return Flat(title, columns, rows, [note], [True, False, False, *(True for _ in shares), True, True, False])
 
 
-def _average(board: Board, one: Ranked, f: int) -> str:
+def _average(board: Board, one: RankedDefence, f: int) -> str:
     found = board.average(one, f)
     if found is None:
         return NO_RESULT
@@ -313,13 +311,13 @@ def accuracy(found: Estimate) -> str:
     return f"{100 * found.mean:.1f}{half}" + (f" ({found.n} of {found.n + found.failed})" if found.failed else "")
 
 
-def _cells(board: Board, order: Sequence[Ranked], title: str, where: str) -> Flat:
+def _cells(board: Board, order: Sequence[RankedDefence], title: str, where: str) -> Flat:
     shares = (0, *board.tier.attackers)
     rows = [[one.defence.name, *(_cell(one.cells[where, f]) for f in shares)] for one in order]
     return Flat(title, ["defence", *map(board.share, shares)], rows, [], [False for _ in range(len(shares) + 1)])
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Contest) -> str:
     if (worst := cell.worst) is None:
         return NO_RESULT
     if not cell.f:
@@ -327,7 +325,7 @@ def _cell(cell: Cell) -> str:
     return f"**{accuracy(worst.accuracy)}** {short(worst.attack)} `{worst.key[:SHOWN]}`"
 
 
-def _refused(board: Board, done: Sequence[Ranked]) -> list[str]:
+def _refused(board: Board, done: Sequence[RankedDefence]) -> list[str]:
     """Return why cells have no result."""
     reasons = dict[tuple[str, str], dict[int, None]]()
     for one in done:
@@ -382,8 +380,8 @@ def table(board: Board) -> str:
             if worst := cell.worst:
                 estimate = worst.accuracy
                 half = None if estimate.high is None or estimate.mean is None else estimate.high - estimate.mean
-                excluded = statistics.fmean(score.excluded for score in worst.scores)
-                seconds = statistics.fmean(score.seconds for score in worst.scores)
+                excluded = statistics.fmean(trace.honest_excluded for trace in worst.traces)
+                seconds = statistics.fmean(trace.wall_seconds for trace in worst.traces)
                 tail = [_number(half), worst.plan.identity, f"{excluded:g}", f"{seconds:.3f}"]
             writer.writerow([*head, *named, *found, *tail])
     return out.getvalue()

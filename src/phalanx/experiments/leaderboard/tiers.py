@@ -2,28 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
 from phalanx.attacks import (
     ALIE,
     Attack,
     FangKrum,
     FangTrimmedMean,
-    Flood,
     Gaussian,
-    HoldBack,
     InnerProduct,
     LabelShift,
-    Linger,
     Mimic,
     MinMax,
     SignFlip,
-    Together,
 )
 from phalanx.core import Until
-from phalanx.data import Dirichlet, FashionMNIST, HeldOut, SwappedLabels, Uniform
+from phalanx.data import Dirichlet, FashionMNIST, SwappedLabels, Uniform
+from phalanx.experiments.grid import Derived
 from phalanx.experiments.leaderboard.defences import Defence, Setting, Setup
+from phalanx.experiments.study import Study
+from phalanx.experiments.tuning import Tuning
 from phalanx.experiments.worst import WorstOf
 from phalanx.models import MLP
 from phalanx.runs.plan import Run
@@ -42,7 +41,6 @@ NAMED: Mapping[str, Attack] = {  # at the strengths that their papers give
     "FangKrum": FangKrum(),
     "FangTrimmedMean": FangTrimmedMean(),
 }
-TIMING: Sequence[Attack] = (Flood(0.25), Linger(3.0), HoldBack())  # added to an attack where clients need not wait
 SEARCH = WorstOf(NAMED, (1.0, 0.3, 0.7, 1.5, 10.0, -3.0), (2,), (10.0,), budget=6, seeds=(2000, 2001, 2002, 2003))
 IID = "IID"
 HETEROGENEITY: Mapping[str, Mapping[str, Any]] = {
@@ -52,24 +50,6 @@ HETEROGENEITY: Mapping[str, Mapping[str, Any]] = {
     "groups": {"groups": SwappedLabels()},
 }
 SERVER = 100  # examples that the server holds, where an algorithm needs some
-
-
-class Conditions(NamedTuple):
-    """What a defence meets in a run.
-
-    Args:
-        where: name of a kind of heterogeneity.
-        f: number of attackers; 0 for none, where the defence is made for `Tier.tuned_for`.
-        attack: of them; None for none.
-        seed: of the run.
-        held_out: whether it is a tuning run, which is tested on training examples that are held out.
-    """
-
-    where: str
-    f: int
-    attack: Attack | None
-    seed: int
-    held_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +64,6 @@ class Tier:
         tuned_for: the number of attackers with which defences are tuned, and without attackers are set up.
         heterogeneity: by name the fields of a run.
         search: the named attacks, and how they are strengthened.
-        refined: number of named attacks, the worst of a cell, that are strengthened.
         seeds: of the results.
         tuning_seed: of the tuning runs.
         tuning_attacks: of the tuning runs; None for none.
@@ -99,7 +78,6 @@ class Tier:
     tuned_for: int = 4
     heterogeneity: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: HETEROGENEITY)
     search: WorstOf = SEARCH
-    refined: int = 2
     seeds: Sequence[int] = (0, 1, 2, 3, 4)
     tuning_seed: int = 1000
     tuning_attacks: Sequence[Attack | None] = (None, SignFlip(), ALIE())
@@ -111,42 +89,58 @@ class Tier:
         most = self.tuned_for if defence.most is None else defence.most
         return f or min(self.tuned_for, most)
 
-    def plan(self, defence: Defence, setting: Setting, at: Conditions) -> Run:
-        """Return a run.
+    def study(self, defence: Defence) -> Study:
+        """Return the study of a defence: its tuning, the search for its worst attacks, and the runs of the results."""
+        most = self.made_for(defence, 0)
+        options = {defence.name: {"defence": [self.derived(defence, setting) for setting in defence.settings]}}
+        return Study(
+            self.base,
+            {
+                "heterogeneity": self.heterogeneity,
+                "attackers": {str(f): {"byzantine": f} for f in (0, *self.attackers)},
+                "defence": {defence.name: self.derived(defence, defence.settings[0])},
+                "attack": self.search,
+            },
+            seeds=self.seeds,
+            name=self.name,
+            tuning=Tuning(
+                axis="defence",
+                options=options,
+                settings=len(defence.settings),
+                seeds=(self.tuning_seed,),
+                grid={"attackers": {str(most): {"byzantine": most}}, "attack": self.tuning_attacks},
+            ),
+            leave_out=True,
+        )
+
+    def derived(self, defence: Defence, setting: Setting) -> Derived:
+        """Return the value of the axis "defence": what a defence with a setting makes of a run."""
+        return Derived(partial(self._fields, defence, setting), defence.text(setting))
+
+    def _fields(self, defence: Defence, setting: Setting, run: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a run that a defence sets; see `Derived`.
 
         Raises:
             ValueError: the defence cannot be carried out with so many attackers.
         """
-        f, attack = at.f, at.attack
+        f, n, training = run["byzantine"], run["clients"], run["training"]
         if defence.most is not None and f > defence.most:
             raise ValueError(f"too slow for this tier with more than {defence.most} attackers")
-        n = self.base.clients
-        enemy: dict[str, Any] = {"byzantine": f, "attack": attack} if attack is not None and f else {}
-        assert isinstance(self.base.training, LocalSGD)
-        training = replace(self.base.training, lr=setting.rate)
-        setup = Setup(self.made_for(defence, f), n, _honest(n, f if enemy else 0, at.seed), training)
+        assert isinstance(training, LocalSGD)
+        training = replace(training, lr=setting.rate)
+        setup = Setup(self.made_for(defence, f), n, _honest(n, f, run["seed"]), training)
         made = defence.make(setup, setting.value)
-        training = replace(training, stacked=training.stacked and not made.corrects)
         clock: dict[str, Any] = (
             {"until": Until(steps=self.rounds * defence.models)}
             if made.synchronous
             else {"until": Until(seconds=self.seconds), "latency": Lognormal(each_turn=True)}
         )
-        return replace(
-            self.base,
-            algorithm=made,
-            training=training,
-            data=HeldOut(self.base.data) if at.held_out else self.base.data,
-            server_examples=SERVER if made.needs_reference else 0,
-            seed=at.seed,
-            **self.heterogeneity[at.where],
+        return {
+            "algorithm": made,
+            "training": replace(training, stacked=training.stacked and not made.corrects),
+            "server_examples": SERVER if made.needs_reference else 0,
             **clock,
-            **enemy,
-        )
-
-    def timing(self, attack: Attack, plan: Run) -> list[Attack]:
-        """Return an attack with each kind of bad timing; none where all clients wait for the end of the round."""
-        return [] if plan.algorithm.synchronous else [Together(attack, timing) for timing in TIMING]
+        }
 
 
 @cache

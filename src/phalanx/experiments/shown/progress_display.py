@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
+from phalanx.experiments.run_events import Advanced, Began, Ended, Event, Warned
 from phalanx.experiments.trace import Trace
-from phalanx.experiments.workers import Advanced, Began, Ended, Event, Warned
 from phalanx.report.words import duration, percent
 
 
@@ -17,12 +17,14 @@ class Display:
     """A display of the progress of some runs, as a context.
 
     Args:
-        console: the output.
-        names: of all runs that will be carried out, by identity.
+        console: the output; standard error if None.
+        at_most: number of runs that are expected. If it is given, only runs without a record have a line of their own;
+            None: those of `expect` are all.
     """
 
-    def __init__(self, console: Console, names: Mapping[str, str]) -> None:
-        self.console, self.names = console, names
+    def __init__(self, console: Console | None, at_most: int | None = None) -> None:
+        self.console, self.at_most = console or Console(stderr=True), at_most
+        self.names: dict[str, str] = {}  # of all runs that are known, by identity
         self.shares: dict[int, float] = {}  # of the runs under way, by their numbers
         self.ended = 0
         self._said = set[str]()
@@ -33,9 +35,25 @@ class Display:
             TaskProgressColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        self._bars = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
-        self._all = self._bars.add_task("All runs", total=len(names), note="")
+        terminal = self.console.is_terminal
+        self._bars = Progress(*columns, console=self.console, disable=not terminal, transient=True)
+        self._all = self._bars.add_task("All runs", total=self.total, note="")
         self._tasks: dict[int, TaskID] = {}
+
+    @property
+    def total(self) -> int:
+        """The number of runs that are expected."""
+        return len(self.names) if self.at_most is None else self.at_most
+
+    def expect(self, names: Mapping[str, str]) -> None:
+        """Take further runs, each with its name, by identity."""
+        self.names |= names
+        self._bars.update(self._all, total=self.total)
+
+    def left_over(self, runs: int) -> None:
+        """Take the number of runs that are still expected, at most."""
+        self.at_most = self.ended + runs
+        self._bars.update(self._all, total=self.total)
 
     def __enter__(self) -> "Display":
         self._bars.start()
@@ -64,20 +82,21 @@ class Display:
         self.ended += 1
         self.shares.pop(event.run)
         self._bars.remove_task(self._tasks.pop(event.run))
-        if event.trace.failed or not self.console.is_terminal:
-            line = f"{self.ended} of {len(self.names)}: {self.names[event.trace.identity]}: {outcome(event.trace)}"
+        told = event.trace.failed or not self.console.is_terminal
+        if told if self.at_most is None else not event.kept:
+            line = f"{self.ended} of {self.total}: {self.names[event.trace.identity]}: {outcome(event.trace)}"
             self.console.print(escape(line + (f" ({left})" if (left := self.left()) else "")), soft_wrap=True)
 
     def note(self) -> str:
         """Return the number of runs that have ended, and the remaining time."""
-        return f"{self.ended} of {len(self.names)} runs" + (f", {left}" if (left := self.left()) else "")
+        return f"{self.ended} of {self.total} runs" + (f", {left}" if (left := self.left()) else "")
 
     def left(self) -> str:
         """Return the estimated remaining time, if all runs take equally long; "" before the start and at the end."""
         done = self.ended + sum(self.shares.values())
-        if not 0 < done < len(self.names):
+        if not 0 < done < self.total:
             return ""
-        return f"about {duration((time.monotonic() - self._begun) * (len(self.names) / done - 1))} left"
+        return f"about {duration((time.monotonic() - self._begun) * (self.total / done - 1))} left"
 
 
 def outcome(trace: Trace) -> str:

@@ -1,0 +1,140 @@
+"""A store for many short runs: one file, with a line for each run."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from phalanx.experiments.trace import Trace
+from phalanx.runs.canonical import source
+from phalanx.runs.plan import Run
+from phalanx.runs.provenance import NUMERICS, Provenance
+from phalanx.wording import shown
+
+DIGITS = 16  # of an identity
+LONGEST = 200  # characters of an error
+
+
+class Line(NamedTuple):
+    """What a store of lines keeps of a run."""
+
+    accuracy: float | None
+    honest_excluded: int
+    cpu_seconds: float
+    origin: int
+    error: str = ""
+
+
+class LineStore:
+    """The records of many short runs in one file of JSON lines: a record is its outcome.
+
+    A line is the first 16 digits of the run's identity, its seed, its accuracy at the end (null if it has none), the
+    number of honest clients that were excluded, seconds of the processor, the number of the line of its origin, and why
+    it failed if it did.  The settings of the run follow from its study, of which the identity is the digest.  A mapping
+    in place of a list is an origin: the software and hardware of the runs that name its number.
+
+    Args:
+        path: of the file, which need not exist.
+        any_numerics: whether lines of other numerics versions than this library's are read as well.
+        failed: whether runs without an accuracy are read; if not, they are carried out again. Of several lines for one
+            run, the last counts.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+
+    keeps_failures = True
+
+    def __init__(self, path: Path, *, any_numerics: bool = False, failed: bool = True) -> None:
+        self.file, self.folder, self.origins = path, path.parent, list[Provenance]()
+        self._lines = dict[str, Line]()
+        for number, text in enumerate(_lines(path), 1):
+            try:
+                form = json.loads(text)
+                if isinstance(form, dict):
+                    self.origins.append(Provenance.read(form))
+                    continue
+                key, _, accuracy, excluded, seconds, origin, *error = form
+                line, made = Line(accuracy, excluded, seconds, origin, *error), self.origins[origin]
+            except (ValueError, TypeError, IndexError) as error:
+                raise ValueError(f"{path}, line {number}, is no record: {error}. Restore the file.") from error
+            if any_numerics or made.numerics == NUMERICS:
+                self._lines[key] = line
+                if not failed and accuracy is None:
+                    del self._lines[key]
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def find(self, plan: Run) -> tuple[Trace | None, str]:
+        """Return the record of a run, as far as the line has it; see `Records`."""
+        if (line := self._lines.get(key_of(plan.identity, own := source(plan)))) is None:
+            return None, ""
+        return Trace(
+            name=plan.title,
+            identity=plan.identity,
+            source=own,
+            settings=plan.settings,
+            seed=plan.seed,
+            clients=plan.population,
+            status="failed" if line.error else "finished",
+            error=line.error or None,
+            provenance=self.origins[line.origin],
+            wall_seconds=line.cpu_seconds,
+            curves={"accuracy": (line.accuracy,), "honest_excluded": (line.honest_excluded,)},
+            byzantine=tuple(sorted(plan.attackers())),
+        ), ""
+
+    def keep(self, trace: Trace, cpu_seconds: float | None = None) -> None:
+        """Add a line, at the end of the file, so that a kill loses no other."""
+        lines = list[Any]()
+        if trace.provenance not in self.origins:
+            self.origins.append(trace.provenance)
+            lines.append(trace.provenance.form)
+        error = shown((trace.error or "failed").partition("\n")[0], LONGEST) if trace.failed else ""
+        accuracy, origin = None if trace.failed else trace.final(), self.origins.index(trace.provenance)
+        seconds, key = trace.wall_seconds if cpu_seconds is None else cpu_seconds, key_of(trace.identity, trace.source)
+        line = Line(accuracy, trace.honest_excluded, seconds, origin, error)
+        lines.append([key, trace.seed, *line[:4], *filter(None, [error])])
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines))
+        self._lines[key] = line
+
+    def underway(self, plan: Run) -> None:
+        """Return None: short runs have no checkpoints."""
+
+    def tidy(self, plan: Run) -> None:
+        """Do nothing: short runs have no checkpoints."""
+
+    def seconds(self) -> float:
+        """Return the seconds of the processor of all runs."""
+        return sum(line.cpu_seconds for line in self._lines.values())
+
+
+def key_of(identity: str, own: str | None) -> str:
+    """Return the key of a run in a store of lines: the first digits of its identity.
+
+    Args:
+        identity: of the run.
+        own: digest of the source of a user's own classes, which goes into the key; None if it uses none.
+    """
+    return (hashlib.sha256(f"{identity} {own}".encode()).hexdigest() if own else identity)[:DIGITS]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file; remove a last line that a kill has cut."""
+    if not path.is_file():
+        return
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} holds no records: its text is not UTF-8. Restore the file.") from error
+    if text and not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    yield from text.splitlines()
