@@ -96,7 +96,7 @@ def made_for(run):
     """A rule for the number of attackers, and who is honest in a run of this seed."""
     if run["byzantine"] > 3:
         raise ValueError("too many attackers")
-    return {"algorithm": FedAvg(TrimmedMean(run["byzantine"] / run["clients"])), "server_examples": run["seed"]}
+    return {"algorithm": FedAvg(TrimmedMean(run["byzantine"] / run["clients"])), "until": Until(run["seed"])}
 
 
 def test_a_value_can_depend_on_the_rest_of_the_run():
@@ -105,7 +105,7 @@ def test_a_value_can_depend_on_the_rest_of_the_run():
     derived = [one.plan for one in study.planned if one.labels["rule"] == "trimmed"]
     n = BASE.clients
     assert [plan.algorithm.aggregate.beta for plan in derived] == [0.0, 0.0, 2 / n, 2 / n]
-    assert [plan.server_examples for plan in derived] == [1, 5, 1, 5]
+    assert [plan.until.steps for plan in derived] == [1, 5, 1, 5]
     assert [plan.attack for plan in derived] == [None, None, SignFlip(), SignFlip()], "0 attackers, no attack"
     assert study.infeasible == {("trimmed", "4"): "too many attackers"}
     assert len(study.planned) == (2 + 3) * 2
