@@ -156,9 +156,9 @@ def test_the_search_finds_the_planted_weakness_and_measures_it_on_fresh_seeds():
 
 
 def test_an_attack_with_which_runs_fail_is_no_candidate_and_a_refusal_is_shown():
-    one = Contest(SMALL, BY_NAME["Median"], Planted(weak, (Together(ALIE(), Rescale(-3.0)),))).ranked()
+    one = ranked(SMALL, BY_NAME["Median"], Planted(weak, (Together(ALIE(), Rescale(-3.0)),)))
     assert one.cells["IID", 4].worst.attack == ALIE()
-    refused = Contest(replace(SMALL, attackers=(4, 6)), BY_NAME["Bulyan"], Planted(weak)).ranked().cells["IID", 6]
+    refused = ranked(replace(SMALL, attackers=(4, 6)), BY_NAME["Bulyan"], Planted(weak)).cells["IID", 6]
     assert "4f + 3" in refused.refused
     assert refused.worst is None
     failed = ranked(SMALL, BY_NAME["Median"], Planted(lambda one: None if one.byzantine else 0.9))
@@ -262,7 +262,7 @@ def board(tmp_path):
     store = LineStore(tmp_path / "digits.jsonl")
     keep(store, FIRST, 0.5)
     names = ("Median", "Bulyan", "FedAsync")
-    every = [Contest(replace(SMALL, attackers=(4, 6)), BY_NAME[name], Planted(weak)).ranked() for name in names]
+    every = [ranked(replace(SMALL, attackers=(4, 6)), BY_NAME[name], Planted(weak)) for name in names]
     waiting = ranked(SMALL, BY_NAME["Krum"], partial(stored, store=store))
     return Board(replace(SMALL, attackers=(4, 6)), [*every, waiting], store)
 
