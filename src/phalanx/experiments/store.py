@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
@@ -23,6 +23,7 @@ PACKED = "records.jsonl.gz"
 START = '{"identity": "'  # of each line, and then the identity
 
 
+@runtime_checkable
 class Records(Protocol):
     """What carries out runs needs of a store.
 

@@ -234,11 +234,9 @@ class Broken(aggregators.Selection):
 
 
 def test_the_error_of_a_rule_that_always_raises_is_short_and_shown(tmp_path):
-    broken, store = (
-        Defence("broken", "own", lambda *_: algorithms.FedAvg(aggregate=Broken())),
-        LineStore(tmp_path / "x"),
-    )
-    store.keep(plan(broken), carried_out(plan(broken), None, Means(None), lambda _: None).trace, 0.1)
+    broken = Defence("broken", "own", lambda *_: algorithms.FedAvg(aggregate=Broken()))
+    store = LineStore(tmp_path / "digits.jsonl")
+    store.keep(carried_out(plan(broken), None, Means(None), lambda _: None).trace)
     one, _ = store.find(plan(broken))
     assert one.final() is None
     assert "so it goes" in one.error
