@@ -36,7 +36,7 @@ from phalanx.simulation.latency import Workload
 from phalanx.training.evaluation import evaluate
 from phalanx.training.local import LocalTask
 
-ENGINES = ("loop", "stacked", "compiled")
+ENGINES = ("loop", "compiled")
 LEAST_STEPS = 3  # of a run; the first of them is left out, unless they take so long that it is the only one
 LEAST_SHARE = 0.15  # of a run's virtual time, since clients with similar speeds answer in waves
 LONGER = 15  # times as long as other runs may take until that share, or for so many steps

@@ -1,11 +1,11 @@
-"""Simulated rounds: in one process, in several, stacked, and with the clients on a Ray cluster of this machine.
+"""Simulated rounds: in one process, in several, and with the clients on a Ray cluster of this machine.
 
 python benchmarks/simulation.py here        # 100 clients x 600 examples, a perceptron of 50,890 parameters
 python benchmarks/simulation.py ray         # the same, `phalanx run --ray local`; both with --epochs 10, if asked to
-python benchmarks/simulation.py engines     # against plain PyTorch: one by one, stacked, compiled; 1 and 2 processes
+python benchmarks/simulation.py engines     # against plain PyTorch: loop, compiled; 1 and 2 processes
 python benchmarks/simulation.py ahead       # an asynchronous run in one and two processes, in turns
 python benchmarks/simulation.py matrix      # memory of a round of 10,000 clients, and the cost of a client's turn
-python benchmarks/simulation.py turns       # cost of a client's turn of one step, one by one, stacked and compiled
+python benchmarks/simulation.py turns       # cost of a client's turn of one step, by the loop and compiled
 python benchmarks/simulation.py evaluation  # share of the evaluation in runs at defaults, in turns
 python benchmarks/simulation.py cell        # a cell of Byzantine CFL's Table 1 at the paper's size, in two processes
 python benchmarks/simulation.py networks    # rounds of the papers' convolutional networks, against plain PyTorch
@@ -46,7 +46,7 @@ from phalanx.runs.federation import Federation
 from phalanx.simulation import Normal
 from phalanx.simulation.parallel import ProcessExecutors
 from phalanx.training import Evaluation
-from phalanx.training.chain_kernels import BFLOAT16
+from phalanx.training.compiled.chain_kernels import BFLOAT16
 from training import NETWORKS
 from training import central as train_plainly
 
@@ -122,7 +122,7 @@ def engines(repeats: int = 3) -> None:
         for _ in range(repeats):
             plain = central(data, batch)
             for name, engine, jobs in WAYS:
-                recipe, seen = replace(RECIPE, batch_size=batch, **engine), list[float]()
+                recipe, seen = replace(RECIPE, batch_size=batch, engine=engine), list[float]()
                 with ProcessExecutors(jobs, after=0.0) as processors:
                     watch = seen.append
                     observers = [lambda _, watch=watch: watch(time.perf_counter())]
@@ -133,12 +133,8 @@ def engines(repeats: int = 3) -> None:
         print(f"batches of {batch}, against plain PyTorch: {shown}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
-ENGINES: dict[str, dict[str, bool]] = {"one by one": {}, "stacked": {"stacked": True}, "compiled": {"compiled": True}}
-WAYS = [
-    (f"{name}, {jobs} process{'es'[: 2 * jobs - 2]}", engine, jobs)
-    for jobs in (1, 2)
-    for name, engine in ENGINES.items()
-]
+ENGINES = ("loop", "compiled")
+WAYS = [(f"{engine}, {jobs} process{'es'[: 2 * jobs - 2]}", engine, jobs) for jobs in (1, 2) for engine in ENGINES]
 
 
 def ahead(steps: int = 400, repeats: int = 3) -> None:
@@ -151,7 +147,7 @@ def ahead(steps: int = 400, repeats: int = 3) -> None:
     for _ in range(repeats):
         shown = list[str]()
         for name, engine, jobs in WAYS:
-            small = plan(clients=40, held=150, recipe=replace(recipe, **engine))
+            small = plan(clients=40, held=150, recipe=replace(recipe, engine=engine))
             evaluation = Evaluation(every=10)
             run = replace(
                 small, algorithm=Catalyst(10), latency=Normal(100.0, 20.0), until=Until(steps), evaluation=evaluation
@@ -193,12 +189,12 @@ def turns(clients: int = 2000, repeats: int = 3) -> None:
     keep_freed_memory()
     for _ in range(repeats):
         shown = list[str]()
-        for name, engine in ENGINES.items():
+        for engine in ENGINES:
             seen = list[float]()
-            run = plan(clients=clients, held=1, recipe=LocalSGD(steps=1, batch_size=1, **engine))
+            run = plan(clients=clients, held=1, recipe=LocalSGD(steps=1, batch_size=1, engine=engine))
             simulate(replace(run, until=Until(6)), observers=[lambda _, seen=seen: seen.append(time.process_time())])
             each = [1e6 * (b - a) / clients for a, b in pairwise(seen[1:])]
-            shown.append(f"{name} {min(each):.0f} ({statistics.median(each):.0f})")
+            shown.append(f"{engine} {min(each):.0f} ({statistics.median(each):.0f})")
         print(f"microseconds a turn: {', '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
@@ -230,10 +226,10 @@ def cell(rounds: int = 4, of: int = 200) -> None:
     keep_freed_memory()
     shape, held = (1, 28, 28), Dataset(torch.rand(60_000, 1, 28, 28), torch.randint(CLASSES, (60_000,)), CLASSES)
     plain = LocalSGD(batch_size=100, lr=0.01)
-    recipes = {"float32": plain, "compiled": replace(plain, compiled=True)}
+    recipes = {"float32": plain, "compiled": replace(plain, engine="compiled")}
     recipes["bfloat16"] = replace(plain, precision="bfloat16")
     if BFLOAT16:
-        recipes["compiled bfloat16"] = replace(plain, compiled=True, precision="bfloat16")
+        recipes["compiled bfloat16"] = replace(plain, engine="compiled", precision="bfloat16")
     for name, recipe in recipes.items():
         run = Run(
             data=InMemory(held, held.of(torch.arange(10_000))), clients=CLIENTS, model=SattlerCNN(), training=recipe,
@@ -257,7 +253,7 @@ def networks(clients: int = 20, rounds: int = 4, repeats: int = 3) -> None:
             continue
         held = count // clients
         data = Dataset(torch.rand(count, *shape), torch.randint(CLASSES, (count,)), CLASSES)
-        plain = LocalSGD(batch_size=batch, lr=0.01, compiled=True)
+        plain = LocalSGD(batch_size=batch, lr=0.01, engine="compiled")
         recipes = {"float32": plain} | ({"bfloat16": replace(plain, precision="bfloat16")} if BFLOAT16 else {})
         run = Run(
             data=InMemory(data, data.of(torch.arange(100))), clients=clients, model=model, training=plain,

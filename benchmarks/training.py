@@ -3,13 +3,12 @@
 python benchmarks/training.py [--keep-freed-memory] [--threads 1] [--repeats 5]
 python benchmarks/training.py --layers          # GFLOP/s of each layer in the compiled loop, forward and backward
 python benchmarks/training.py --evaluation      # ms for 1,000 images: all at once, in parts, and compiled
-python benchmarks/training.py --stacks          # samples per second of stacks of several clients, batches of 16
 python benchmarks/training.py --accuracy        # of compiled training in both precisions, on Fashion-MNIST
 
 Both train one epoch with minibatches of one size, that of the paper for its networks.  "central" is the textbook loop:
 a module, torch.optim.SGD, one index per minibatch, all samples in one data set.  "clients" is `LocalSGD` on clients of
 600 samples, each of which starts from the same model and hands in its change; "compiled" is the same with
-`compiled=True`, "bfloat16" and "compiled bfloat16" are both in that precision.  They take turns; ratios are of
+`engine="compiled"`, "bfloat16" and "compiled bfloat16" are both in that precision.  They take turns; ratios are of
 neighbours in time, in processor time.  Shares are those of the arithmetic, as torch counts it, of torch's products of
 matrices of 2,048 x 2,048 on the same threads.
 """
@@ -44,10 +43,7 @@ from phalanx.models import (
     MLP,
     CoxCNN,
     GivenModule,
-    KimCNN,
-    LeNet,
     Model,
-    ResNet18,
     SattlerCNN,
     SattlerVGG,
     XuLyuCifarCNN,
@@ -55,10 +51,10 @@ from phalanx.models import (
 )
 from phalanx.numerics.blas_kernels import gemm
 from phalanx.numerics.memory import keep_freed_memory
-from phalanx.training import Evaluation, evaluation, stacked
-from phalanx.training import chain_kernels as kernels
-from phalanx.training.chain import Chain
-from phalanx.training.compiled import CompiledNetwork, Room
+from phalanx.training import Evaluation, evaluation
+from phalanx.training.compiled import chain_kernels as kernels
+from phalanx.training.compiled.chain import Chain
+from phalanx.training.compiled.trainer import CompiledNetwork, Room
 from phalanx.training.local import LocalTask, LocalTraining
 from phalanx.training.sgd import LocalSGD
 from phalanx.training.task import CLASSIFICATION
@@ -82,16 +78,6 @@ GREY_GROUPS = GivenModule(
         *(nn.Conv2d(32, 64, 3, padding=1), nn.GroupNorm(8, 64), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Flatten(), nn.Linear(64 * 7 * 7, CLASSES)),
     )
-)
-STACKS: tuple[tuple[str, Model, tuple[int, ...]], ...] = (  # name, and shape of an example
-    ("MLP", MLP((64,)), GREY),
-    ("LeNet", LeNet(), GREY),
-    ("CoxCNN", CoxCNN(), GREY),
-    ("SattlerCNN", SattlerCNN(), GREY),
-    ("two convolutions with GroupNorm", GREY_GROUPS, GREY),
-    ("KimCNN", KimCNN(), (20,)),
-    ("KimCNN, 2,000 words in 32 dimensions", KimCNN(vocabulary=2000, embedding=32, filters=16), (20,)),
-    ("ResNet18 with GroupNorm", ResNet18(normalisation="group"), (3, 16, 16)),
 )
 
 
@@ -190,7 +176,7 @@ def layers(model: Model, shape: tuple[int, ...], m: int, *, half: bool) -> None:
 def accuracy(seeds: int = 5) -> None:
     """Print the accuracies of `SattlerCNN` in both precisions, and the difference with its 95 % interval of pairs."""
     where = os.environ.get("PHALANX_DATA")
-    plain = LocalSGD(batch_size=50, lr=0.05, compiled=True)
+    plain = LocalSGD(batch_size=50, lr=0.05, engine="compiled")
     attacked = {"algorithm": FedAvg(Median()), "attack": ALIE(), "byzantine": 6}
     for name, more in {"no attack": {}, "median, 6 of 20 attack by ALIE": attacked}.items():
         found: dict[str, list[float]] = {"float32": [], "bfloat16": []}
@@ -206,27 +192,6 @@ def accuracy(seeds: int = 5) -> None:
         half = stats.t.ppf(0.975, seeds - 1) * np.std(short - long, ddof=1) / math.sqrt(seeds)
         shown = ", ".join(f"{precision} {np.mean(seen):.2f} %" for precision, seen in found.items())
         print(f"{name}: {shown}, difference {np.mean(short - long):.2f} ± {half:.2f} points, {seeds} seeds", flush=True)
-
-
-def stacks(name: str, model: Model, shape: tuple[int, ...], repeats: int) -> None:
-    """Print the samples per second of the loop and of stacks, the most of several turns."""
-    bound, held, most = FlatModule(model.build(shape, CLASSES)), 32, 12
-    start, outs = bound.read(), torch.empty(most, bound.size)
-    tasks = [LocalTask(client, 0, 0, start, out) for client, out in enumerate(outs)]
-    inputs = torch.rand(held, *shape) if len(shape) > 1 else torch.randint(0, 2000, (held, *shape))
-    data = dict.fromkeys(range(most), Dataset(inputs, torch.randint(0, CLASSES, (held,)), CLASSES))
-    plain = LocalSGD(batch_size=16, lr=0.01)
-    loop, trainer = (replace(plain, stacked=flag).trainer(bound, CLASSIFICATION, 0) for flag in (False, True))
-    ways = [("loop", loop, 1), *((f"{width}", trainer, width) for width in (1, 2, 4, most))]
-    found = dict[str, float]()
-    for _ in range(repeats):
-        for way, each, width in ways:
-            begun = time.process_time()
-            for at in range(0, most, width):
-                each.train_together(tasks[at : at + width], data)
-            speed = most * held / (time.process_time() - begun)
-            found[way] = max(found.get(way, 0.0), speed)
-    print(f"{name}: {', '.join(f'{way} {speed:,.0f}' for way, speed in found.items())}", flush=True)
 
 
 def evaluations(model: Model, shape: tuple[int, ...], repeats: int) -> None:
@@ -260,11 +225,11 @@ def epochs(options: argparse.Namespace) -> None:
     for model, shape, batch, n in NETWORKS:
         data = Dataset(torch.rand(n, *shape), torch.randint(0, CLASSES, (n,)), CLASSES)
         plain = LocalSGD(batch_size=batch, lr=0.01)
-        ways: dict[str, LocalTraining] = {"clients": plain, "compiled": replace(plain, compiled=True)}
+        ways: dict[str, LocalTraining] = {"clients": plain, "compiled": replace(plain, engine="compiled")}
         if not isinstance(model, MLP):
             ways["bfloat16"] = replace(plain, precision="bfloat16")
             if kernels.BFLOAT16:
-                ways["compiled bfloat16"] = replace(plain, compiled=True, precision="bfloat16")
+                ways["compiled bfloat16"] = replace(plain, engine="compiled", precision="bfloat16")
         found = dict[str, list[float]]()
         for _ in range(options.repeats):
             found.setdefault("central", []).append(central(model, data, batch))
@@ -283,7 +248,6 @@ def main() -> None:
     parser.add_argument("--keep-freed-memory", action="store_true")
     parser.add_argument("--layers", action="store_true")
     parser.add_argument("--evaluation", action="store_true")
-    parser.add_argument("--stacks", action="store_true")
     parser.add_argument("--accuracy", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
@@ -300,10 +264,6 @@ def main() -> None:
     elif options.evaluation:
         for model, shape, *_ in NETWORKS[2:]:
             evaluations(model, shape, options.repeats)
-    elif options.stacks:
-        stacked.MADE = 1 << 40  # as wide as asked for
-        for name, model, shape in STACKS:
-            stacks(name, model, shape, options.repeats)
     else:
         epochs(options)
 

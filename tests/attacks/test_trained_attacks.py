@@ -298,11 +298,11 @@ class OtherWay(Attack):
         return loss
 
 
-def test_attackers_that_train_go_between_stacked_clients():
+def test_attackers_that_train_go_between_compiled_clients():
     """Rows of attackers are opposite to those without an attack, all others are the same."""
-    stacked = replace(SMALL, training=LocalSGD(stacked=True), clients=8, byzantine=0, attack=None)
+    compiled = replace(SMALL, training=LocalSGD(engine="compiled"), clients=8, byzantine=0, attack=None)
     rows = []
-    for plan in (stacked, replace(stacked, attack=OtherWay(), byzantine=3)):
+    for plan in (compiled, replace(compiled, attack=OtherWay(), byzantine=3)):
         transport = (federation := Federation(plan)).transport
         transport.send(dict.fromkeys(range(8), federation.start), 0)
         rows.append({reply.client: reply.delta for reply in transport.receive(every=True).replies})
@@ -310,8 +310,8 @@ def test_attackers_that_train_go_between_stacked_clients():
         sign = -1 if client in federation.byzantine else 1
         assert torch.allclose(rows[1][client], sign * rows[0][client], rtol=1e-4, atol=1e-6)
         assert rows[0][client].abs().max() > 1e-3
-    with pytest.raises(InfeasibleError, match="neither stacked nor compiled"):
-        Federation(replace(stacked, attack=Neurotoxin(), byzantine=3))
+    with pytest.raises(InfeasibleError, match="its engine to loop"):
+        Federation(replace(compiled, attack=Neurotoxin(), byzantine=3))
 
 
 def test_a_part_of_an_attack_trains_in_the_others_place():

@@ -76,8 +76,8 @@ for rule in (Median(), TrimmedMean(), Krum(f=1), MDA(f=1)):
         rule(torch.rand(10, 4000, dtype=dtype), torch.arange(1.0, 11).double() / 7)
         rule.influence(torch.rand(10, 4000, dtype=dtype))
 for algorithm in (FedAvg(aggregate=Median()), ByzantineCFL()):
-    for compiled in (False, True):
-        simulate(Run(algorithm=algorithm, training=LocalSGD(compiled=compiled), until=Until(steps=2)))
+    for engine in ("loop", "compiled"):
+        simulate(Run(algorithm=algorithm, training=LocalSGD(engine=engine), until=Until(steps=2)))
 """
     subprocess.run([sys.executable, "-c", later], env=environment, check=True)
     assert stored == {path.name for path in tmp_path.rglob("*.nb[ic]")}

@@ -68,7 +68,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"training": FedPer(("1.*",), LocalOptimizer(remember=True))},
     {"training": LocalOptimizer("AdamW", remember=True, schedule="cosine", parts=2)},
     {"training": LocalOptimizer("SGD", options={"momentum": 0.9}, remember=True), **AHEAD},
-    {"training": LocalSGD(batch_size=16, stacked=True), "model": MLP((4,))},
+    {"training": LocalSGD(batch_size=16, engine="compiled"), "model": MLP((4,))},
     {"data": HeldOut(SMALL.data), "influence": 1, "validation": 0.1},
     {"algorithm": FedAvg(aggregate=Median(), preprocess=Truncate()), "train_truncated": True},
     {"groups": RotatedImages(), "algorithm": PerCluster(FedAvg(), min_turns=1, min_part_size=2, min_gap=0.01)},

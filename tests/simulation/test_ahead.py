@@ -146,9 +146,9 @@ def test_a_stopped_run_goes_on_where_clients_train_at_once_and_the_other_way_rou
     "plan",
     [
         replace(BUSY, algorithm=Catalyst(f=1), attack=ALIE(), byzantine=2),
-        replace(SMALL, algorithm=Quorum(FedAvg(), k=6), training=LocalSGD(stacked=True, momentum=0.5)),
+        replace(SMALL, algorithm=Quorum(FedAvg(), k=6), training=LocalSGD(engine="compiled", momentum=0.5)),
     ],
-    ids=["loop", "stacked"],
+    ids=["loop", "compiled"],
 )
 def test_processes_give_the_bits_of_one(plan, tmp_path):
     with ProcessExecutors(2, after=0.0) as processors:
@@ -183,12 +183,10 @@ def test_before_processes_are_worth_their_start_a_client_trains_when_its_result_
 def test_a_backlog_hands_out_what_is_needed_first_and_nothing_that_is_forgotten():
     backlog, none = Backlog(), torch.empty(0)
     tasks = [LocalTask(client, 0, 0, none, none) for client in range(5)]
-    backlog.add(tasks[:2], 3.0)
-    backlog.add(tasks[2:3], 1.0)
-    backlog.add(tasks[3:4], 2.0)
-    backlog.add(tasks[4:], 1.0)
+    for task, due in zip(tasks, (4.0, 3.0, 1.0, 2.0, 1.0), strict=True):
+        backlog.add(task, due)
     backlog.forget(tasks[3])
-    backlog.forget(tasks[0])  # client 1, which trains with it, is still needed
-    assert [backlog.pop() for _ in range(4)] == [1, 3, 0, None]
+    assert [backlog.pop() for _ in range(5)] == [2, 4, 1, 0, None]
     backlog.forget(tasks[1])
-    assert backlog.jobs.keys() == {1, 3}
+    assert backlog.jobs.keys() == {0, 2, 4}
+    assert backlog.job(tasks[2]).task is tasks[2]

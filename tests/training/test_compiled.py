@@ -36,9 +36,10 @@ from phalanx.models import (
 )
 from phalanx.numerics.blas_kernels import A_TURNED, B_TURNED, PLAIN, gemm, multiply
 from phalanx.rng import borrowed
-from phalanx.training import Ditto, FedPer, LocalOptimizer, LocalSGD, compiled
-from phalanx.training import chain_kernels as kernels
-from phalanx.training.compiled import PART, CompiledNetwork, CompiledTrainer
+from phalanx.training import Ditto, FedPer, LocalOptimizer, LocalSGD
+from phalanx.training.compiled import chain_kernels as kernels
+from phalanx.training.compiled import trainer as compiled
+from phalanx.training.compiled.trainer import PART, CompiledNetwork, CompiledTrainer
 from phalanx.training.local import LocalTask
 from phalanx.training.sgd import ExponentialLR, Trainer
 from phalanx.training.task import CLASSIFICATION, Regression
@@ -238,7 +239,7 @@ def test_outputs_of_the_library_agree(model, shape):
 def test_a_compiled_run_of_images_is_evaluated_by_the_compiled_loop(personal, monkeypatch):
     """To the same figures but for rounding, also by group, on the goal of an attack, and of models of clients' own."""
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(4 * 36, 10))
-    training = LocalSGD(compiled=True)
+    training = LocalSGD(engine="compiled")
     plan = Run(
         clients=6, model=GivenModule(network), training=Ditto(training) if personal else training, until=Until(2),
         attack=LabelFlip(0, 1), byzantine=1, groups=PermutedLabels(2),
@@ -342,7 +343,7 @@ def test_a_gradient_of_zero_is_not_clipped():
     ids=lambda value: "" if isinstance(value, str) else type(value).__name__,
 )
 def test_what_has_no_compiled_form_is_refused(module, why):
-    with pytest.raises(ValueError, match=f"{why}.*Set training.compiled to false"):
+    with pytest.raises(ValueError, match=f"{why}.*Set training.engine to loop"):
         CompiledTrainer(FlatModule(module), LocalSGD(), 0, CLASSIFICATION)
 
 
@@ -350,7 +351,7 @@ def test_what_has_no_compiled_form_is_refused(module, why):
 def test_modules_with_hooks_are_refused(at):
     module = nn.Sequential(nn.Linear(3, 2))
     (module[at[0]] if at else module).register_forward_hook(lambda *_: None)
-    with pytest.raises(ValueError, match=r"has hooks.*Set training\.compiled to false"):
+    with pytest.raises(ValueError, match=r"has hooks.*Set training\.engine to loop"):
         CompiledTrainer(FlatModule(module), LocalSGD(), 0, CLASSIFICATION)
 
 
@@ -365,13 +366,11 @@ def test_layers_that_are_not_trained_and_other_devices_and_tasks_are_refused():
         elsewhere = FlatModule(nn.Sequential(nn.Linear(3, 2)), device="meta")
     with pytest.raises(ValueError, match="the model is on meta"):
         CompiledTrainer(elsewhere, LocalSGD(), 0, CLASSIFICATION)
-    with pytest.raises(ValueError, match="stacked or compiled, not both"):
-        LocalSGD(stacked=True, compiled=True)
 
 
 def test_a_torch_without_products_to_call_is_refused(monkeypatch):
     monkeypatch.setattr(compiled, "gemm", lambda _: None)
-    with pytest.raises(ValueError, match=r"this build of torch does not share.*Set training\.compiled to false"):
+    with pytest.raises(ValueError, match=r"this build of torch does not share.*Set training\.engine to loop"):
         CompiledTrainer(FlatModule(nn.Sequential(nn.Linear(3, 2))), LocalSGD(), 0, CLASSIFICATION)
 
 
@@ -430,7 +429,7 @@ def test_hooks_of_all_modules_are_refused():
 
 @pytest.mark.parametrize("change", [{}, {"algorithm": SCAFFOLD()}], ids=["FedAvg", "SCAFFOLD"])
 def test_a_compiled_run_has_another_identity_and_nearly_the_same_result(change):
-    recipes = LocalSGD(), LocalSGD(compiled=True)
+    recipes = LocalSGD(), LocalSGD(engine="compiled")
     plans = [Run(clients=15, model=MLP((16,)), training=recipe, until=Until(4), **change) for recipe in recipes]
     loop, ours = (simulate(plan).history[-1].metrics for plan in plans)
     assert plans[0].identity != plans[1].identity
@@ -441,7 +440,8 @@ def test_a_compiled_run_has_another_identity_and_nearly_the_same_result(change):
 def test_personal_models_train_by_it(around):
     plan = Run(clients=5, model=MLP((16,)), until=Until(3))
     loop, ours = (
-        simulate(replace(plan, training=around(LocalSGD(compiled=flag)))).history[-1].metrics for flag in (False, True)
+        simulate(replace(plan, training=around(LocalSGD(engine=engine)))).history[-1].metrics
+        for engine in ("loop", "compiled")
     )
     assert ours.loss == pytest.approx(loop.loss, rel=1e-4)
 
@@ -567,18 +567,16 @@ def test_bits_are_rounded_as_torch_does():
 
 
 def test_a_processor_without_bfloat16_and_other_models_are_refused(monkeypatch):
-    recipe, module = LocalSGD(compiled=True, precision="bfloat16"), MODULES["convolution"][0]()
+    recipe, module = LocalSGD(engine="compiled", precision="bfloat16"), MODULES["convolution"][0]()
     with pytest.raises(ValueError, match=r"the model is in torch\.float64, and precision is bfloat16"):
         recipe.trainer(FlatModule(module.double()), CLASSIFICATION, 0)
     monkeypatch.setattr(kernels, "BFLOAT16", False)
     with pytest.raises(ValueError, match="this processor has no instructions for products in bfloat16"):
         recipe.trainer(FlatModule(module.float()), CLASSIFICATION, 0)
-    with pytest.raises(ValueError, match="clients cannot be stacked: precision is bfloat16"):
-        LocalSGD(stacked=True, precision="bfloat16")
     with pytest.raises(ValueError, match="it has no convolution"):
         recipe.trainer(FlatModule(MODULES["perceptron"][0]()), CLASSIFICATION, 0)
     with pytest.raises(ValueError, match=r"in torch\.float64, and precision bfloat16 is for models in torch\.float32"):
-        replace(recipe, compiled=False).trainer(FlatModule(module.double()), CLASSIFICATION, 0)
+        replace(recipe, engine="loop").trainer(FlatModule(module.double()), CLASSIFICATION, 0)
 
 
 def test_another_precision_is_refused(monkeypatch):

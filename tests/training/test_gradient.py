@@ -11,7 +11,7 @@ from phalanx.models import MLP, CoxCNN, LeNet, SattlerCifarCNN, SattlerCNN, XuLy
 from phalanx.rng import borrowed
 from phalanx.training import FlatModule, LocalSGD, Trainer
 from phalanx.training import pooling_kernels as kernels
-from phalanx.training.gradient import Gradient, layers_of, same_bits
+from phalanx.training.gradient import Gradient, kernels_of, same_bits
 from phalanx.training.local import LocalTask
 from phalanx.training.task import CLASSIFICATION, NextToken
 
@@ -123,7 +123,7 @@ def test_pooling_chooses_what_torch_chooses(positive, shape, dtype):
     ],
     ids=["linear layer on images", "pooling of one image", "as usual"],
 )
-def test_layers_of_unusual_inputs_have_the_gradient_of_autograd(shape, build):
+def test_kernels_of_unusual_inputs_have_the_gradient_of_autograd(shape, build):
     model = FlatModule(build())
     gradient = Gradient(model, CLASSIFICATION)
     for turn in range(2):
@@ -237,7 +237,7 @@ def twice():
 )
 def test_other_layers_are_left_to_autograd(build):
     model = FlatModule(build())
-    assert layers_of(model.module) is None
+    assert kernels_of(model.module) is None
     assert not Gradient(model, CLASSIFICATION).plain
 
 
@@ -283,7 +283,7 @@ def test_a_client_learns_the_same_bits(recipe, monkeypatch):
     start, rows, losses = FlatModule(MLP((8,)).build((6,), 3)).read(), [], []
     for graph in (False, True):
         if graph:
-            monkeypatch.setattr("phalanx.training.gradient.layers_of", lambda module: None)
+            monkeypatch.setattr("phalanx.training.gradient.kernels_of", lambda module: None)
         trainer = Trainer(FlatModule(MLP((8,)).build((6,), 3)), recipe, 3)
         assert trainer._gradient.plain is not graph
         row = torch.full_like(start, math.nan)

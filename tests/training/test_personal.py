@@ -251,8 +251,6 @@ def test_what_cannot_work_is_refused_before_the_run(change, message):
     ("make", "message"),
     [
         (lambda: Ditto(strength=-1.0), "strength must be at least 0"),
-        (lambda: Ditto(LocalSGD(stacked=True)), "Set stacked to false"),
-        (lambda: FedPer(("1.*",), LocalSGD(stacked=True)), "Set training.stacked to false"),
         (lambda: FedPer(("1.*",), Ditto()), "without personal models"),
     ],
 )

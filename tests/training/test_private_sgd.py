@@ -173,10 +173,9 @@ def test_the_server_trains_without_noise():
     assert torch.equal(trained(settings, client=SERVER), trained(settings.training, client=SERVER))
 
 
-@pytest.mark.parametrize("which", ["stacked", "compiled"])
-def test_stacked_and_compiled_training_fall_back_and_say_so(which):
-    settings = PrivateSGD(LocalSGD(steps=3, **{which: True}))
-    with pytest.warns(UserWarning, match=f"cannot be {which}, and train one at a time"):
+def test_compiled_training_falls_back_and_says_so():
+    settings = PrivateSGD(LocalSGD(steps=3, engine="compiled"))
+    with pytest.warns(UserWarning, match=r"by Opacus: training.engine \(compiled\) has no effect"):
         assert isinstance(settings.trainer(model(), Classification(), 0), Trainer)
 
 

@@ -115,13 +115,13 @@ def compile_training() -> None:
 
     from phalanx.data import Dataset  # noqa: PLC0415
     from phalanx.training import FlatModule, LocalSGD  # noqa: PLC0415
-    from phalanx.training.compiled import CompiledNetwork  # noqa: PLC0415
+    from phalanx.training.compiled.trainer import CompiledNetwork  # noqa: PLC0415
     from phalanx.training.local import LocalTask  # noqa: PLC0415
     from phalanx.training.task import CLASSIFICATION  # noqa: PLC0415
 
     network = nn.Sequential(nn.Conv2d(1, 1, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(9, 2))
     loop = LocalSGD(steps=1, batch_size=4)
-    recipes = (loop, replace(loop, compiled=True), replace(loop, compiled=True, precision="bfloat16"))
+    recipes = (loop, replace(loop, engine="compiled"), replace(loop, engine="compiled", precision="bfloat16"))
     for dtype in (torch.float32, torch.float64):
         model = FlatModule(network.to(dtype))
         few = Dataset(torch.zeros(4, 1, 8, 8, dtype=dtype), torch.zeros(4, dtype=torch.int64), 2)

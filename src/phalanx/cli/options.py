@@ -15,7 +15,7 @@ DELTA = 0.05  # default of `phalanx weights --delta`
 
 @dataclass(frozen=True)
 class Execution:
-    """Execution of the run (no part of its identity).
+    """Execution of the run; apart from the engine, no part of its identity.
 
     Args:
         folder: where results go; null: runs/<name and identity of the run>.
@@ -23,9 +23,9 @@ class Execution:
         threads: CPU threads. More are faster for large models, and can change the last bits of results.
         jobs: processes that train the clients; the bits are the same. Null: one for each processor, started
             when training has taken 5 seconds.
-        engine: computes the training: loop; stacked or compiled, which set training.stacked or training.compiled; or
-            auto, the fastest of these for the network, measured for about a second before the run. Null: the loop,
-            unless training is set otherwise; a choice by time could give a seed other bits on another day.
+        engine: what computes the training, written to training.engine, and so a part of the run: loop, compiled, or
+            auto. auto is compiled if the network has it and the examples of the whole run, times the parameters,
+            exceed 1e11; otherwise the loop. A training.engine that is given stays.
         ray: train the clients of a round on a Ray cluster: auto for this machine's, local for one of its own, or
             HOST:PORT. The bits are the same.
         data_dir: where data sets lie, in their publishers' formats; null: the environment variable PHALANX_DATA, or a
@@ -41,7 +41,7 @@ class Execution:
     device: str = "cpu"
     threads: int = 1
     jobs: int | None = None
-    engine: Literal["loop", "stacked", "compiled", "auto"] | None = None
+    engine: Literal["loop", "compiled", "auto"] = "auto"
     ray: str | None = None
     data_dir: Path | None = None
     again: bool = False
@@ -226,7 +226,7 @@ def reproduce() -> Parser:
         "Train by this engine where the network has it: faster, with other bits. Records and pages are others than "
         "those of the experiments' own engine, the loop, which is taken if not given."
     )
-    parser.add_argument("--engine", choices=["stacked", "compiled"], help=help_)
+    parser.add_argument("--engine", choices=["compiled"], help=help_)
     help_ = "Where papers are looked for: the import path of a package; papers if not given."
     parser.add_argument("--package", help=help_)
     _add_data_dir(parser)

@@ -50,7 +50,7 @@ from phalanx.experiments.shown.text import terminal_table
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
 from phalanx.report.words import duration
-from phalanx.runs.engines import Preferred
+from phalanx.runs.engines import can_begin, with_engine
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS
 from phalanx.wording import plural
@@ -260,13 +260,19 @@ def _form(options: Options, store: Store, *, trains: bool) -> Form:
     """Return what gives a run the engine of the options, if it has it; if nothing trains, if that has a record."""
     if options.engine is None:
         return as_it_is
-    preferred = Preferred(options.engine, options.data_dir, options.device)
+    known = dict[str, bool]()  # whether runs can have it, by what decides
 
     def form(plan: Run) -> Run:
-        other = preferred.form(plan)
-        if other is not None and store.holds(other):
+        try:
+            other = with_engine(plan, options.engine)
+        except ValueError:
+            return plan
+        if other == plan or store.holds(other):
             return other
-        return preferred(plan) if trains else plan
+        kind = repr((plan.data, plan.model, plan.buffers, other.training, plan.task, type(plan.algorithm), plan.attack))
+        if trains and kind not in known:
+            known[kind] = can_begin(other, options.data_dir, options.device)
+        return other if known.get(kind) else plan
 
     return form
 

@@ -1,7 +1,7 @@
 """`phalanx run`, `phalanx demo` and `phalanx partition`."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -24,7 +24,7 @@ from phalanx.report import write
 from phalanx.rng import numpy_generator
 from phalanx.runs.canonical import modules
 from phalanx.runs.checkpoint import Checkpoint, peek
-from phalanx.runs.engines import ENGINES, fastest, variants, with_engine
+from phalanx.runs.engines import by_rule, with_engine
 from phalanx.runs.federation import Federation
 from phalanx.runs.learning import stuck
 from phalanx.runs.models import SavedModels
@@ -47,12 +47,11 @@ def run_command(options: Options, console: Console) -> int:
             console.print(escape(line), soft_wrap=True)
         return 0
     _check_execution(execution, _folder(plan, execution))
-    with _explained(execution.engine):
-        plan = _with_engine(plan, execution, console)
-        folder = _folder(plan, execution)
-        record = None if execution.again else _stored(plan, folder, console)
-        if record is None:
-            (record,) = _carry_out({plan.title: plan}, {plan.title: folder}, execution, console)
+    plan = _with_engine(plan, options, execution)
+    folder = _folder(plan, execution)
+    record = None if execution.again else _stored(plan, folder, console)
+    if record is None:
+        (record,) = _carry_out({plan.title: plan}, {plan.title: folder}, execution, console)
     return _show([record], folder, plan.title, console)
 
 
@@ -60,30 +59,21 @@ def _folder(plan: Run, execution: Execution) -> Path:
     return execution.folder or Path("runs") / plan.slug
 
 
-def _with_engine(plan: Run, execution: Execution, console: Console) -> Run:
-    """Return the run with the engine that an option names, or that is the fastest; print which one that is.
+def _with_engine(plan: Run, options: Options, execution: Execution) -> Run:
+    """Return the run with the engine that the options name, or that follows by rule.
 
     A run that was begun before keeps its engine, so that the same command goes on or shows what is there.
     """
-    engine, given = execution.engine, plan.training.engine
-    if engine is None:
-        return plan
-    if given in ENGINES and given not in ("loop", engine):
-        raise InfeasibleError(f"--engine is {engine}, and training is {given}. Leave out one of the two.")
+    engine, given = execution.engine, options.draft.gives("training", "engine")
     if engine != "auto":
+        if given and engine != plan.training.computed_by:
+            raise InfeasibleError(f"--engine is {engine}, and training.engine another one. Leave out one of the two.")
         return with_engine(plan, engine)
-    for name, each in variants(plan)[0].items():
-        if _holds(folder := _folder(each, execution), each):
-            console.print(f"Engine: {name}, as in the run that {escape(str(folder))} holds.", soft_wrap=True)
-            return each
-    if not execution.again:
-        _stored(plan, _folder(plan, execution), console)  # refuses another run before anything is measured
-    _spreads(plan, execution)
-    _set_up(execution)
-    with compilation(partial(_say_compilation, console)):
-        choice = fastest(plan, data_dir(execution.data_dir), execution.device)
-    console.print(f"Engine: {escape(str(choice))}.", soft_wrap=True)
-    return choice.plan
+    if given:
+        return plan
+    form = by_rule(plan, data_dir(execution.data_dir), execution.device)
+    begun = form == plan or _identity_in(_folder(plan, execution)) == plan.identity
+    return plan if begun else form
 
 
 def _say_compilation(console: Console) -> None:
@@ -99,17 +89,6 @@ def _holds(folder: Path, plan: Run) -> bool:
             return bool(draft.make(Run).identity == plan.identity)
     except (ValueError, TypeError, OSError):
         return False
-
-
-@contextmanager
-def _explained(engine: str | None) -> Iterator[None]:
-    """Note on an error whose remedy is to change what `--engine` has set that it comes from there."""
-    try:
-        yield
-    except ValueError as error:
-        if engine in ("stacked", "compiled") and engine in str(error):
-            error.add_note(f"That comes from --engine {engine}. Leave it out, or give --engine auto.")
-        raise
 
 
 def _stored(plan: Run, folder: Path, console: Console) -> Record | None:

@@ -10,7 +10,6 @@ from typing_extensions import override
 
 from phalanx.fields import PositiveInt
 from phalanx.models.model import Model
-from phalanx.models.parts import Joined, Largest, Transposed
 from phalanx.models.recurrent import check_text
 
 
@@ -88,8 +87,3 @@ class _SentenceClass(nn.Module):
         found = [torch.relu(filters(words)).amax(2) for filters in self.filters]
         scores: Tensor = self.score(self.drop(torch.cat(found, 1)))
         return scores
-
-    def as_chain(self) -> nn.Module:
-        """See `phalanx.models.parts`."""
-        branches = [nn.Sequential(filters, nn.ReLU(), Largest()) for filters in self.filters]
-        return nn.Sequential(self.embed, Transposed(), Joined(*branches), self.drop, self.score)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from phalanx.models.model import Model, check_task
-from phalanx.models.parts import Sum
 
 Normalisation = Literal["batch", "group"]
 
@@ -82,7 +81,3 @@ class _Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return images of the block's output channels, at its stride."""
         return torch.relu(self.through(x) + self.around(x))
-
-    def as_chain(self) -> nn.Module:
-        """See `phalanx.models.parts`."""
-        return nn.Sequential(Sum(self.through, self.around), nn.ReLU())

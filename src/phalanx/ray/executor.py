@@ -74,7 +74,7 @@ class Teacher(RayWorker):
         """Return the change by training, the loss, and the warnings."""
         task = LocalTask(client, turn, version, as_tensor(start), self._row)
         with warnings.catch_warnings(record=True) as caught:
-            (loss,) = learnt(self._trainer, [task], self._data, exact=self._exact)
+            loss = learnt(self._trainer, task, self._data[client], exact=self._exact)
         return as_array(self._row), loss, [str(warning.message) for warning in caught]
 
 

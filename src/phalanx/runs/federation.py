@@ -24,7 +24,7 @@ from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRe
 from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled, suspicions
 from phalanx.simulation import Availability, Latency, Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
-from phalanx.training.compiled import CompiledNetwork
+from phalanx.training.compiled.trainer import CompiledNetwork
 from phalanx.training.evaluation import (
     FineTuning,
     Metrics,
@@ -98,8 +98,9 @@ class Federation:
         trainer = plan.training.trainer(self.model, self.task, plan.seed)
         self.few = self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device))
         trainer.try_out(self.few)
-        fast = plan.training.engine == "compiled" and self.model.convolutional  # of others torch's is nearly as fast
-        self.network = CompiledNetwork(self.model) if fast else None
+        compiled = plan.training.computed_by == "compiled"
+        # Of networks without convolutions torch's evaluation is nearly as fast.
+        self.network = CompiledNetwork(self.model) if compiled and self.model.convolutional else None
         epochs = plan.evaluation.local_epochs
         self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed, self.task) if epochs else None
         self.reference = ServerTraining(trainer, self.train.of(own.to(self.device))) if len(own) else None

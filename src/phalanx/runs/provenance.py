@@ -54,7 +54,7 @@ class Provenance:
         python: version.
         platform: operating system and machine.
         flower: version of Flower, of a run on a deployment.
-        engine: what computes the updates of simulated clients: "loop", "stacked" or "compiled" of `LocalSGD`, or the
+        engine: what computes the updates of simulated clients: "loop" or "compiled" of `LocalSGD`, or the
             class of another training.
     """
 
@@ -113,7 +113,7 @@ def provenance(device: torch.device | str, flower: str | None = None, engine: st
     Args:
         device: where it computes.
         flower: version of Flower, of a run on a deployment.
-        engine: `LocalTraining.engine` of simulated clients.
+        engine: `LocalTraining.computed_by` of simulated clients.
     """
     commit, clean = checkout()
     return Provenance(

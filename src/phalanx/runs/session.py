@@ -354,7 +354,7 @@ def simulate(
         plan.identity,
         origin.source,
         len(federation.start),
-        provenance(federation.device, engine=plan.training.engine),
+        provenance(federation.device, engine=plan.training.computed_by),
         texts=federation.test.y.ndim == 2 and federation.test.classes > 0,
         findings=federation.remarks,
     )

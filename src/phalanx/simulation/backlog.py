@@ -1,7 +1,7 @@
 """Tasks that train ahead of the time at which their results are needed."""
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,15 +22,14 @@ class Key(NamedTuple):
 
 @dataclass(eq=False)
 class Begun:
-    """Tasks that train together."""
+    """A task whose result is still needed."""
 
-    tasks: tuple[LocalTask, ...]
-    wanted: set[Key]  # tasks whose results are still needed
-    losses: Mapping[int, float] | None = None  # by client; None until they have trained
+    task: LocalTask
+    loss: float | None = None  # None until it has trained
 
 
 class Backlog:
-    """The tasks of a run that have begun, in jobs; those that are needed first are handed out first."""
+    """The tasks of a run that have begun, by number; those that are needed first are handed out first."""
 
     def __init__(self) -> None:
         self.jobs = dict[int, Begun]()
@@ -38,11 +37,10 @@ class Backlog:
         self._numbers = dict[Key, int]()  # job of each task whose result is still needed
         self._count = 0  # of jobs so far
 
-    def add(self, tasks: Sequence[LocalTask], due: float) -> None:
-        """Add tasks that train together, and whose first result is needed at a time."""
-        keys = {Key.of(task) for task in tasks}
-        self.jobs[self._count] = Begun(tuple(tasks), keys)
-        self._numbers |= dict.fromkeys(keys, self._count)
+    def add(self, task: LocalTask, due: float) -> None:
+        """Add a task whose result is needed at a time."""
+        self.jobs[self._count] = Begun(task)
+        self._numbers[Key.of(task)] = self._count
         heapq.heappush(self._order, (due, self._count))
         self._count += 1
 
@@ -54,7 +52,7 @@ class Backlog:
         """Take jobs from the heap, and yield those that were neither forgotten nor done in the meantime."""
         while self._order:
             _, number = heapq.heappop(self._order)
-            if number in self.jobs and self.jobs[number].losses is None:
+            if number in self.jobs and self.jobs[number].loss is None:
                 yield number
 
     def job(self, task: LocalTask) -> Begun:
@@ -63,7 +61,4 @@ class Backlog:
 
     def forget(self, task: LocalTask) -> None:
         """Drop a task: its result is not needed any more."""
-        number = self._numbers.pop(Key.of(task))
-        self.jobs[number].wanted.discard(Key.of(task))
-        if not self.jobs[number].wanted:
-            del self.jobs[number]
+        del self.jobs[self._numbers.pop(Key.of(task))]

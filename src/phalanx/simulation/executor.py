@@ -5,9 +5,8 @@ wherever the client trains.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from itertools import islice
 from typing import Protocol, TypeVar, runtime_checkable
 
 from phalanx.data import Dataset
@@ -86,39 +85,26 @@ class ExecutorFactory(Protocol):
         """
 
 
-def learnt(
-    trainer: LocalTrainer, tasks: Sequence[LocalTask], data: Mapping[int, Dataset], *, exact: bool
-) -> list[float]:
-    """Train clients, write the changes to the rows of their tasks, and return their losses per label.
+def learnt(trainer: LocalTrainer, task: LocalTask, data: Dataset, *, exact: bool) -> float:
+    """Train a client, write the change to the row of its task, and return its loss per label.
 
-    A loss is the mean over the minibatches of the first epoch; or if it is to be exact, that of the model which the
+    The loss is the mean over the minibatches of the first epoch; or if it is to be exact, that of the model which the
     client received, over all its examples.  NaN if there are none.
 
     Args:
-        trainer: of these clients.
-        tasks: at most `trainer.width`, of different clients.
-        data: the examples of each client.
+        trainer: of this client.
+        task: of this client.
+        data: its examples.
         exact: see `ExecutorFactory.executor`.
     """
-    before = {
-        task.client: evaluate(trainer.model, task.start, data[task.client], trainer.task).loss
-        for task in tasks
-        if exact and len(data[task.client])
-    }
-    losses = trainer.train_together(tasks, data)
-    return [before.get(task.client, loss) for task, loss in zip(tasks, losses, strict=True)]
-
-
-def together(tasks: Iterable[T], width: int) -> Iterator[list[T]]:
-    """Yield the tasks in their order, `width` at a time; none is made before it is needed."""
-    source = iter(tasks)
-    while some := list(islice(source, width)):
-        yield some
+    before = evaluate(trainer.model, task.start, data, trainer.task).loss if exact and len(data) else None
+    loss = trainer.train(task, data)
+    return loss if before is None else before
 
 
 @dataclass(frozen=True, eq=False)
 class SerialExecutor:
-    """The clients of a round in this process, as many at a time as their trainer trains together.
+    """The clients of a round in this process, one after the other.
 
     Args:
         trainer: of all clients.
@@ -132,8 +118,8 @@ class SerialExecutor:
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterator[tuple[LocalTask, float]]:
         """See `Executor`: a client trains when the result is requested, and no task is made before."""
-        for some in together(tasks, self.trainer.width):
-            yield from zip(some, learnt(self.trainer, some, self.data, exact=self.exact), strict=True)
+        for task in tasks:
+            yield task, learnt(self.trainer, task, self.data[task.client], exact=self.exact)
 
 
 @dataclass(frozen=True, eq=False)

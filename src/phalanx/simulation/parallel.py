@@ -31,7 +31,7 @@ from phalanx.data.dataset import Inputs
 from phalanx.pool import Died, Done, Failed, Message, Ready
 from phalanx.processes import Processes
 from phalanx.simulation.backlog import Backlog
-from phalanx.simulation.executor import Blueprint, Executor, SerialExecutor, learnt, together
+from phalanx.simulation.executor import Blueprint, Executor, SerialExecutor, learnt
 from phalanx.training.local import LocalTask, LocalTrainer
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class Desk(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Clients that a process trains, as many together as its trainer does."""
+    """Clients that a process trains, one after the other."""
 
     place: int  # on its desk
     clients: tuple[tuple[int, int, int], ...]  # client, turn and version of each
@@ -120,10 +120,8 @@ class Learner:
             self._trainer, self._data = self.blueprint.trainer(), self.shared.datasets()
         starts, rows = self.desk.starts[job.place], self.desk.rows[job.place]
         tasks = [LocalTask(*client, starts[0 if job.alike else k], rows[k]) for k, client in enumerate(job.clients)]
-        losses = list[float]()
         with warnings.catch_warnings(record=True) as caught:
-            for some in together(tasks, self._trainer.width):
-                losses += learnt(self._trainer, some, self._data, exact=self.exact)
+            losses = [learnt(self._trainer, task, self._data[task.client], exact=self.exact) for task in tasks]
         return losses, [str(warning.message) for warning in caught]
 
 
@@ -137,7 +135,7 @@ class Learners(Processes):
         exact: see `ExecutorFactory.executor`.
         trainer: as theirs.
         ahead: number of jobs that a process has at one time.
-        span: most groups of clients in a job, each trained together.
+        span: most clients in a job.
     """
 
     def __init__(
@@ -154,7 +152,7 @@ class Learners(Processes):
         super().__init__(count, None, torch.get_num_threads())
         self.ahead = ahead
         self._make = (blueprint, Shared.of(data), exact)
-        self._size = (ahead, span * trainer.width, trainer.model.size)
+        self._size = (ahead, span, trainer.model.size)
         self._like = trainer.model.values
         self._desks, self._places = dict[Connection, Desk](), dict[int, tuple[Connection, int]]()
 
@@ -189,7 +187,7 @@ class Learners(Processes):
         """Give processes jobs that were begun, as many as they may have."""
         while (worker := self._free()) is not None and (number := backlog.pop()) is not None:
             self.workers[worker].append(number)
-            self.give(worker, number, backlog.jobs[number].tasks)
+            self.give(worker, number, (backlog.jobs[number].task,))
 
     def exchange(self, backlog: Backlog, seconds: float) -> Iterator[Message]:
         """Give out jobs that were begun, wait for messages for at most so many seconds, and yield these."""
@@ -228,7 +226,7 @@ class ParallelExecutor:
         self.serial = SerialExecutor(blueprint.trainer(), data, exact)
         self.learners: Learners | None = None
         self.backlog = Backlog()  # of an asynchronous run
-        self._place = 2 * self.serial.trainer.width * self.serial.trainer.model.values.nbytes
+        self._place = 2 * self.serial.trainer.model.values.nbytes
         self._ahead, self._span = AHEAD, min(SPAN, max(1, DESK // (AHEAD * self._place)))
         self._spent = 0.0  # seconds of training in this process so far
         self._alone = deque[float](maxlen=100)  # of these for each client, by round
@@ -273,7 +271,7 @@ class ParallelExecutor:
 
     def _spread(self, learners: Learners, tasks: Iterable[LocalTask]) -> Iterator[tuple[LocalTask, float]]:
         begun, order = time.monotonic(), [*tasks]
-        jobs = [*divided(order, self.serial.trainer.width, self.count, self._span)]
+        jobs = [*divided(order, self.count, self._span)]
         losses, passed, died = dict[int, float](), 0, ""
         for happening in learners.do(jobs, PAUSE):
             match happening:
@@ -305,20 +303,20 @@ class ParallelExecutor:
     # Ahead
 
     def begin(self, tasks: Iterable[tuple[LocalTask, float]], /) -> None:
-        """See `AheadExecutor`: those that train together in one process do so here."""
+        """See `AheadExecutor`."""
         self._ahead, self._span = min(FAR_AHEAD, max(AHEAD, DESK // self._place)), 1
-        for some in together(tasks, self.serial.trainer.width):
-            self.backlog.add([task for task, _ in some], min(due for _, due in some))
+        for task, due in tasks:
+            self.backlog.add(task, due)
         self._advance(0.0)
 
     def result(self, task: LocalTask, /) -> float:
         """See `AheadExecutor`: where processes cannot be had, the client trains in this one."""
         job = self.backlog.job(task)
-        while job.losses is None:
+        while job.loss is None:
             if not self._advance(PAUSE):
-                job.losses = {task.client: loss for task, loss in self._here(job.tasks)}
+                ((_, job.loss),) = self._here([job.task])
         self.backlog.forget(task)
-        return job.losses[task.client]
+        return job.loss
 
     def forget(self, task: LocalTask, /) -> None:
         """See `AheadExecutor`."""
@@ -347,9 +345,9 @@ class ParallelExecutor:
     def _collect(self, there: Learners, number: int, losses: Sequence[float], texts: Sequence[str]) -> None:
         """Take in the results of a job that was begun, unless they are not needed any more."""
         job = self.backlog.jobs.get(number)
-        there.collect(number, job.tasks if job else ())
+        there.collect(number, (job.task,) if job else ())
         if job is not None:
-            job.losses = {task.client: loss for task, loss in zip(job.tasks, losses, strict=True)}
+            (job.loss,) = losses
         for text in texts:
             warnings.warn(text, stacklevel=2)
 
@@ -418,27 +416,25 @@ class ProcessExecutors:
         return made
 
 
-def divided(tasks: Sequence[T], width: int, count: int, most: int) -> Iterator[Sequence[T]]:
-    """Yield the tasks in jobs of whole groups, ever smaller ones, so that processes end at about the same time.
+def divided(tasks: Sequence[T], count: int, most: int) -> Iterator[Sequence[T]]:
+    """Yield the tasks in ever smaller jobs, so that processes end at about the same time.
 
     Args:
         tasks: of a round.
-        width: number of tasks in a group.
         count: number of processes.
-        most: groups in a job.
+        most: tasks in a job.
     """
     at = 0
     while at < len(tasks):
-        groups = math.ceil((len(tasks) - at) / width) // (2 * count)
-        yield tasks[at : (at := at + width * min(most, max(1, groups)))]
+        yield tasks[at : (at := at + min(most, max(1, (len(tasks) - at) // (2 * count))))]
 
 
-def lacking_memory(data: Mapping[int, Dataset], count: int, trainer: LocalTrainer, groups: int) -> str:
+def lacking_memory(data: Mapping[int, Dataset], count: int, trainer: LocalTrainer, tasks: int) -> str:
     """Return why the memory that processes can share is too small, or ""; a container often has 64 MB only."""
     if not SHARED_MEMORY.is_dir():
         return ""
     examples = [tensor for held in data.values() for tensor in (*held.inputs.values(), held.y)]
-    desks = 2 * count * groups * trainer.width * trainer.model.values.nbytes
+    desks = 2 * count * tasks * trainer.model.values.nbytes
     needed, free = sum(tensor.nbytes for tensor in examples) + desks, disk_usage(SHARED_MEMORY).free
     if needed <= free:
         return ""

@@ -48,8 +48,6 @@ class Ditto(LocalTraining):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if any(each is not None and each.stacked for each in (self.training, self.own)):
-            raise ValueError("Clients with models of their own train one at a time. Set stacked to false.")
 
     @property
     @override
@@ -64,7 +62,7 @@ class Ditto(LocalTraining):
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
         own = (self.own or self.training).trainer(model, task, stream(seed, "personal"))
         trainer = self.training.trainer(model, task, seed)
-        assert isinstance(trainer, CorrectableTrainer)  # as neither is stacked
+        assert isinstance(trainer, CorrectableTrainer)
         assert isinstance(own, CorrectableTrainer)
         return DittoTrainer(trainer, own, self.strength)
 

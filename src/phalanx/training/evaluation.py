@@ -1,7 +1,7 @@
 """Evaluation of models: accuracy, loss, accuracy for each client, success of an attack."""
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ from phalanx.core import ClientReport, Vector
 from phalanx.data.dataset import NO_LABEL, Dataset, Inputs
 from phalanx.fields import CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.rng import stream
-from phalanx.training.compiled import CompiledNetwork
 from phalanx.training.gradient import same_bits
 from phalanx.training.local import LocalTask, LocalTraining
 from phalanx.training.sgd import batches
@@ -53,7 +52,7 @@ def evaluate_each(
     vectors: Iterable[Vector],
     data: Dataset,
     task: Task = CLASSIFICATION,
-    network: CompiledNetwork | None = None,
+    network: Callable[[Inputs], Tensor] | None = None,
 ) -> list[Score]:
     """Load each vector into `model` and evaluate it on `data`, to the bits of `evaluate`.
 
@@ -65,7 +64,7 @@ def evaluate_each(
         vectors: parameters of the models.
         data: the examples.
         task: defines the loss.
-        network: computes the outputs of `model` by its compiled loop, and others than its bits.
+        network: computes the outputs of `model` in place of it, as a compiled loop does; its bits may differ.
     """
     if not len(data):
         raise ValueError("There are no examples to evaluate on.")

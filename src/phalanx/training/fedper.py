@@ -47,8 +47,6 @@ class FedPer(LocalTraining):
         super().__post_init__()
         if self.training.personalizes:
             raise ValueError(f"FedPer goes around a training without personal models, got {self.training}.")
-        if isinstance(self.training, LocalSGD) and self.training.stacked:
-            raise ValueError("Clients with parameters of their own train one at a time. Set training.stacked to false.")
 
     @property
     @override

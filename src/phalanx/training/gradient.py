@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from phalanx.data.dataset import Inputs
 from phalanx.training import pooling_kernels as kernels
+from phalanx.training.network import NoChainError, layers_of
 from phalanx.training.task import Classification, Task
 from phalanx.training.vector import FlatModule
 
@@ -41,7 +42,7 @@ class Gradient:
         if half and model.dtype != torch.float32:
             raise ValueError(f"The model is in {model.dtype}, and precision bfloat16 is for models in torch.float32.")
         plain = not half and type(task) is Classification and model.device.type == "cpu" and model.dtype in KINDS
-        self._layers = layers_of(model.module) if plain else None
+        self._layers = kernels_of(model.module) if plain else None
         trained = [number for number, layer in enumerate(self._layers or ()) if isinstance(layer, Linear | Convolution)]
         self._first = min(trained, default=0)  # no gradient before it
         self._compared = set[int]()  # sizes of minibatches
@@ -265,80 +266,31 @@ def fits(layers: Sequence[Layer], dimensions: int) -> bool:
     return True
 
 
-def layers_of(module: nn.Module) -> list[Layer] | None:
-    """Return the layers of a chain; None if it has others than those here, or hooks."""
-    if type(module) is not nn.Sequential or hooked(module):
+def kernels_of(module: nn.Module) -> list[Layer] | None:
+    """Return the layers of a network with their gradients; None if `phalanx.training.network` does not read it."""
+    try:
+        parts = layers_of(module)
+    except NoChainError:
         return None
     found = list[Layer]()
-    for part in module:
-        made = layers_of(part) if type(part) is nn.Sequential else _layer(part)
-        if made is None:
-            return None
-        for layer in made:
-            if isinstance(layer, ReLU) and found and isinstance(found[-1], Pooling):
-                found[-1].positive = True
-            else:
-                found.append(layer)
+    for part in parts:
+        if isinstance(part, nn.ReLU) and found and isinstance(found[-1], Pooling):
+            found[-1].positive = True
+        else:
+            found.append(MADE[type(part)](part))
     return found
 
 
-def _layer(part: nn.Module) -> list[Layer] | None:
-    """Return a layer as a list of layers; None if there is none, or it has hooks."""
-    kind = type(part)
-    if hooked(part) or kind not in LAYERS:
-        return None
-    return LAYERS[kind](part)
-
-
-def _linear(part: Any) -> list[Layer] | None:
-    return [Linear(part)] if _trained(part) else None
-
-
-def _convolution(part: Any) -> list[Layer] | None:
-    usual = part.padding_mode == "zeros" and not isinstance(part.padding, str)
-    return [Convolution(part)] if _trained(part) and usual else None
-
-
-def _trained(part: Any) -> bool:
-    return part.bias is not None and part.weight.grad is not None and part.bias.grad is not None
-
-
-def usual_pooling(part: Any) -> bool:
-    """Return whether a layer takes the maximum over 2x2 pixels that do not overlap."""
-    sides = {(side, side) if isinstance(side, int) else tuple(side) for side in (part.kernel_size, part.stride)}
-    usual = sides == {(2, 2)} and part.padding in (0, (0, 0)) and part.dilation in (1, (1, 1))
-    return usual and not part.ceil_mode and not part.return_indices
-
-
-def _dropout(part: Any) -> list[Layer] | None:
-    if part.p in (0, 1):
-        return [] if part.p == 0 else None
-    return [Dropout(part.p, channels=type(part) is nn.Dropout2d)]
-
-
-def _flatten(part: Any) -> list[Layer] | None:
-    return [Layer()] if (part.start_dim, part.end_dim) == (1, -1) else None
-
-
-LAYERS: dict[type, Callable[[Any], list[Layer] | None]] = {
-    nn.Linear: _linear,
-    nn.Conv2d: _convolution,
-    nn.MaxPool2d: lambda part: [Pooling()] if usual_pooling(part) else None,
-    nn.Dropout: _dropout,
-    nn.Dropout2d: _dropout,
-    nn.Flatten: _flatten,
-    nn.ReLU: lambda _: [ReLU()],
-    nn.Tanh: lambda _: [Tanh()],
+MADE: dict[type, Callable[[Any], Layer]] = {
+    nn.Linear: Linear,
+    nn.Conv2d: Convolution,
+    nn.MaxPool2d: lambda _: Pooling(),
+    nn.Dropout: lambda part: Dropout(part.p, channels=False),
+    nn.Dropout2d: lambda part: Dropout(part.p, channels=True),
+    nn.Flatten: lambda _: Layer(),
+    nn.ReLU: lambda _: ReLU(),
+    nn.Tanh: lambda _: Tanh(),
 }
-
-
-def hooked(module: nn.Module) -> bool:
-    """Return whether this module has hooks, of itself or its parameters, or a `forward` of its own.
-
-    The kernels would leave them out, and not all of them change the first minibatch.
-    """
-    own = [held for name, held in vars(module).items() if name == "forward" or name.endswith("_hooks")]
-    return any(own) or any(p._backward_hooks or p._post_accumulate_grad_hooks for p in module.parameters(recurse=False))
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:

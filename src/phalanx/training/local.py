@@ -34,8 +34,6 @@ class LocalTrainer(ABC):
         task: the task that is trained.
     """
 
-    width = 1  # number of clients that `train_together` trains at once
-
     def __init__(self, model: FlatModule, task: Task) -> None:
         self.model, self.task = model, task
 
@@ -50,15 +48,6 @@ class LocalTrainer(ABC):
         Returns:
             Mean loss over the minibatches of the first epoch, per label; NaN if there are no examples.
         """
-
-    def train_together(self, tasks: Sequence[LocalTask], data: Mapping[int, Dataset]) -> list[float]:
-        """Train at most `width` different clients, write their changes, and return their losses; see `train`.
-
-        Args:
-            tasks: theirs.
-            data: examples of each client, on the device of the model.
-        """
-        return [self.train(task, data[task.client]) for task in tasks]
 
     def try_out(self, few: Dataset) -> None:
         """Raise `InfeasibleError` if the model cannot be trained in this way, tried out on a few examples."""
@@ -100,7 +89,7 @@ def check_correctable(algorithm: Algorithm, trainer: LocalTrainer) -> None:
     if not isinstance(trainer, CorrectableTrainer):
         raise InfeasibleError(
             f"{algorithm.title} corrects the gradients of local training, which {type(trainer).__name__} does not "
-            "support. Set training to LocalSGD, not stacked, or choose another algorithm."
+            "support. Set training to LocalSGD, or choose another algorithm."
         )
     if trainer.model.size != trainer.model.trainable:
         raise InfeasibleError(
@@ -139,9 +128,9 @@ class LocalTraining(CheckedFields, ABC):
         return self
 
     @property
-    def engine(self) -> str:
-        """The name of what computes the update: "loop", "stacked" or "compiled" of `LocalSGD`, or else a class."""
-        return type(self).__name__ if self.base is self else self.base.engine
+    def computed_by(self) -> str:
+        """The name of what computes the update: the engine of `LocalSGD`, or else a class."""
+        return type(self).__name__ if self.base is self else self.base.computed_by
 
     def personal(self, names: Sequence[str]) -> Collection[str]:
         """Return, of the names of a model's trainable parameters, those that stay at the client; see `FlatModule`.

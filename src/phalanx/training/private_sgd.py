@@ -106,11 +106,10 @@ class PrivateSGD(LocalTraining):
         Raises:
             InfeasibleError: Opacus cannot separate the gradients of examples in this model, or buffers are averaged.
         """
-        if self.training.stacked or self.training.compiled:
-            which = "stacked" if self.training.stacked else "compiled"
+        if self.training.engine != "loop":
             warnings.warn(
-                f"Clients that train by PrivateSGD cannot be {which}, and train one at a time by Opacus: "
-                f"training.{which} has no effect.",
+                f"Clients that train by PrivateSGD do so by Opacus: training.engine ({self.training.engine}) has no "
+                "effect.",
                 stacklevel=2,
             )
         if self.training.precision != "float32":
@@ -125,7 +124,7 @@ class PrivateSGD(LocalTraining):
         return self._plain().fine_tuning(epochs)
 
     def _plain(self) -> LocalSGD:
-        return replace(self.training, stacked=False, compiled=False)
+        return replace(self.training, engine="loop")
 
 
 class PrivateTrainer(Trainer):

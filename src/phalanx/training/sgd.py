@@ -22,10 +22,9 @@ from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
 from phalanx.fields import INFINITE, CheckedFields, NonNegativeFloat, PositiveFloat, PositiveInt
 from phalanx.rng import borrowed, generator
-from phalanx.training.compiled import CompiledTrainer
+from phalanx.training.engines import Engine, trainer_of
 from phalanx.training.gradient import Gradient
 from phalanx.training.local import CorrectableTrainer, LocalTask, LocalTrainer, LocalTraining
-from phalanx.training.stacked import StackedTrainer
 from phalanx.training.task import CLASSIFICATION, Task
 from phalanx.training.vector import FlatModule, channels_last
 
@@ -93,14 +92,11 @@ class LocalSGD(LocalTraining):
         clip_norm: largest norm of the gradient of a minibatch; longer gradients are scaled down. Null: no limit.
         proximal: rho of the penalty rho/2 |w - w_0|^2, where w_0 is the downloaded model, as in FedProx (Li et al.,
             "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
-        stacked: train several clients at once, with gradients written by hand: small networks and large vocabularies
-            train faster. Results differ by rounding. For networks of linear layers, convolutions, pooling, activations,
-            dropout, embeddings, and normalisation of each example, also in branches; not for recurrent ones.
-        compiled: train by a compiled loop, with gradients written by hand: small networks, also convolutional ones,
-            train several times as fast. Results differ by rounding. For chains of convolutions, 2x2 pooling, linear
-            layers, ReLU, tanh and dropout, on the CPU.
+        engine: what computes the training. "loop" takes any network. "compiled", a compiled loop with gradients written
+            by hand, trains small networks several times as fast; results differ by rounding. It takes chains of
+            convolutions, 2x2 pooling, linear layers, ReLU, tanh and dropout, on the CPU.
         precision: type in which products are computed: "float32", that of the model; or "bfloat16", where torch's
-            autocast uses it, and compiled in convolutions. Not for stacked clients.
+            autocast uses it, and compiled in convolutions.
     """
 
     default_of: ClassVar[type | None] = LocalTraining
@@ -113,8 +109,7 @@ class LocalSGD(LocalTraining):
     weight_decay: NonNegativeFloat = 0.0
     clip_norm: Annotated[float, Meta(gt=0), INFINITE] | None = None
     proximal: NonNegativeFloat = 0.0
-    stacked: bool = False
-    compiled: bool = False
+    engine: Engine = "loop"
     precision: Precision = "float32"
 
     @override
@@ -125,21 +120,14 @@ class LocalSGD(LocalTraining):
                 0 < self.batch_size < 1 or (self.batch_size >= 1 and self.batch_size == int(self.batch_size)),
                 f"batch_size must be at least 1, or a share in (0, 1), got {self.batch_size}",
             ),
-            (not (self.stacked and self.compiled), "clients can be stacked or compiled, not both"),
-            (
-                not self.stacked or self.precision == "float32",
-                "clients cannot be stacked: precision is bfloat16, not float32",
-            ),
         )
         if problems := [message for fine, message in checks if not fine]:
             raise ValueError("; ".join(problems) + ".")
 
     @property
     @override
-    def engine(self) -> str:
-        if type(self).trainer is not LocalSGD.trainer:
-            return super().engine
-        return "stacked" if self.stacked else "compiled" if self.compiled else "loop"
+    def computed_by(self) -> str:
+        return self.engine if type(self).trainer is LocalSGD.trainer else super().computed_by
 
     @override
     def learning_rate(self, version: int) -> float:
@@ -161,8 +149,8 @@ class LocalSGD(LocalTraining):
 
     @override
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
-        kind = StackedTrainer if self.stacked else CompiledTrainer if self.compiled else Trainer
-        return kind(model, self, seed, task)
+        trainer: LocalTrainer = trainer_of(self.engine)(model, self, seed, task)
+        return trainer
 
     @override
     def fine_tuning(self, epochs: int) -> LocalTraining:

@@ -207,7 +207,7 @@ def test_two_experiments_of_one_name_are_an_error(tmp_path, monkeypatch):
         ("toy-paper figure1 --folder file", "--folder file: file is a file."),
         (
             "toy-paper figure1 --engine fast",
-            "argument --engine: invalid choice: 'fast' (choose from 'stacked', 'compiled')",
+            "argument --engine: invalid choice: 'fast' (choose from 'compiled')",
         ),
         ("--package nowhere.at_all", "There is no package nowhere.at_all."),
         ("--package phalanx.core", "phalanx.core is a module. Give the import path of a package"),

@@ -140,6 +140,7 @@ def _board(board: Board) -> list[str]:
     made = dict[str, list[str]]()  # commits, by all else
     for p in board.store.origins:
         where = f"phalanx {p.phalanx}, numerics version {p.numerics}, torch {p.torch}, processor {p.processor}"
+        where += f", engine {p.engine}" if p.engine else ""
         made.setdefault(where, []).append((p.commit or "none")[:10])
     with_these = "; with ".join(f"{where}, commits {', '.join(commits)}" for where, commits in made.items())
     blocks = [

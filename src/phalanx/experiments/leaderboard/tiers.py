@@ -156,7 +156,7 @@ DIGITS = Tier(
     Run(
         clients=20,
         model=MLP(()),
-        training=LocalSGD(steps=2, batch_size=32, stacked=True),
+        training=LocalSGD(steps=2, batch_size=32, engine="compiled"),
         evaluation=Evaluation(every=1_000_000),
     ),
 )
@@ -167,7 +167,7 @@ FASHION_MNIST = Tier(
         DIGITS.base,
         data=FashionMNIST(limit=10_000),
         model=MLP((64,)),
-        training=LocalSGD(steps=5, batch_size=32, compiled=True),
+        training=LocalSGD(steps=5, batch_size=32, engine="compiled"),
     ),
     rounds=30,
     seconds=20.0,

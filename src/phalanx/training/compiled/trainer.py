@@ -19,9 +19,9 @@ from typing_extensions import override
 from phalanx.data.dataset import Dataset, Inputs
 from phalanx.numerics.blas_kernels import gemm
 from phalanx.rng import generator
-from phalanx.training import chain_kernels as kernels
-from phalanx.training.chain import Chain
-from phalanx.training.chain_kernels import BEYOND, SCRATCH, SHAPES
+from phalanx.training.compiled import chain_kernels as kernels
+from phalanx.training.compiled.chain import Chain
+from phalanx.training.compiled.chain_kernels import BEYOND, SCRATCH, SHAPES
 from phalanx.training.local import CorrectableTrainer, LocalTask
 from phalanx.training.task import Classification, Task
 from phalanx.training.vector import FlatModule
@@ -47,7 +47,7 @@ class CompiledNetwork:
         address = None if self.chain.why else gemm(model.values.numpy().dtype)
         why = self.chain.why or ("" if address else "this build of torch does not share its matrix products")
         if why or address is None:
-            raise ValueError(f"Training has no compiled form: {why}. Set training.compiled to false.")
+            raise ValueError(f"Training has no compiled form: {why}. Set training.engine to loop.")
         self.gemm, self._values = address, model.values.numpy()
         self._room: Room | None = None
         self._shape: torch.Size | None = None  # of examples that fit
@@ -110,7 +110,7 @@ class CompiledTrainer(CorrectableTrainer):
         elif self._half and not kernels.BFLOAT16:
             why = "this processor has no instructions for products in bfloat16 (AVX512_BF16)"
         if why:
-            raise ValueError(f"Training has no compiled form: {why}. Set training.compiled to false.")
+            raise ValueError(f"Training has no compiled form: {why}. Set training.engine to loop.")
         self.recipe, self.seed, self._network, self._chain = recipe, seed, network, network.chain
         self._values, self._gradient = model.values.numpy(), model.gradient.numpy()
         held = model.values.new_empty

@@ -1,4 +1,4 @@
-"""The compiled loops of `phalanx.training.compiled`.
+"""The compiled loops of `phalanx.training.compiled.trainer`.
 
 Activations lie with the examples of a minibatch innermost, [channel][row][column][example], so that a row of an image
 is one contiguous run of numbers for all examples together.  Then a convolution is a sum of shifted runs, one for each

@@ -6,8 +6,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from phalanx.training.chain_kernels import NO_ACTIVATION, RELU, TANH
-from phalanx.training.gradient import hooked, usual_pooling
+from phalanx.training.compiled.chain_kernels import NO_ACTIVATION, RELU, TANH
+from phalanx.training.network import UNUSUAL, NoChainError, Trained, layers_of, misfit
 from phalanx.training.vector import FlatModule
 
 ACTIVATIONS: dict[type, int] = {nn.ReLU: RELU, nn.Tanh: TANH}
@@ -101,50 +101,43 @@ class Chain:
     def _read(self, model: FlatModule) -> str:
         if model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
             return f"the model is on {model.device}, in {model.dtype}, and not on the CPU in float32 or float64"
-        for part in _parts(model.module):
-            if why := self._append(part, model):
-                return why
+        try:
+            for layer in layers_of(model.module):
+                self._append(layer, model)
+        except NoChainError as error:
+            return str(error)
         if not self.stages or any(self.stages[-1].filters):
             return "its last layer is not linear"
         if sum(p.numel() for stage in self.stages for p in stage.part.parameters()) != model.trainable:
             return "it trains parameters outside of its layers"
         return ""
 
-    def _append(self, part: nn.Module, model: FlatModule) -> str:
-        """Add a part, or return why it cannot be added."""
-        kind, last = type(part), self.stages[-1] if self.stages else None
+    def _append(self, part: nn.Module, model: FlatModule) -> None:
+        """Add a layer; raise `NoChainError` if it cannot be added."""
+        if isinstance(part, Trained):
+            self._append_trained(part, model)
+            return
+        kind, last, fits = type(part), self.stages[-1] if self.stages else None, False
         image = last is not None and any(last.filters) and not self.flat
-        if hooked(part):
-            return f"a {kind.__name__} has hooks"
-        if isinstance(part, nn.Linear | nn.Conv2d) and kind in (nn.Linear, nn.Conv2d):
-            return self._append_layer(part, model)
-        fits = False
-        if isinstance(part, nn.Flatten) and kind is nn.Flatten:
-            fits = (part.start_dim, part.end_dim) == (1, -1) and not self.flat and (last is None or image)
+        if kind is nn.Flatten:
+            fits = not self.flat and (last is None or image)
             self.flat = True
         elif last is not None and kind in ACTIVATIONS:
             fits = last.activation == NO_ACTIVATION and not (last.dropout and kind is nn.Tanh)
             last.activation = ACTIVATIONS[kind]
         elif last is not None and kind is nn.MaxPool2d:
-            fits = image and not last.pooled and usual_pooling(part)
+            fits = image and not last.pooled
             last.pooled = True
-        elif isinstance(part, nn.Dropout | nn.Dropout2d) and kind in (nn.Dropout, nn.Dropout2d):
-            if part.p == 0:
-                return ""
-            fits = last is not None and not last.dropout and part.p < 1 and (kind is nn.Dropout2d) == image
-            if last is not None:
-                last.dropout, last.whole = part.p, not image
-                last.noise = last.outputs
-        known = "convolutions, 2x2 pooling, linear layers, ReLU, tanh and dropout"
-        return "" if fits else f"it takes chains of {known}, and no {kind.__name__} there"
+        elif last is not None and isinstance(part, nn.Dropout | nn.Dropout2d):
+            fits = not last.dropout and (kind is nn.Dropout2d) == image
+            last.dropout, last.whole, last.noise = part.p, not image, last.outputs
+        if not fits:
+            raise misfit(part)
 
-    def _append_layer(self, part: nn.Linear | nn.Conv2d, model: FlatModule) -> str:
-        """Add a linear layer or a convolution, or return why it cannot be added."""
+    def _append_trained(self, part: Trained, model: FlatModule) -> None:
+        """Add a linear layer or a convolution; raise `NoChainError` if it cannot be added."""
         before, why = self.stages[-1] if self.stages else None, ""
         images = before is not None and any(before.filters)
-        name = "a convolution" if isinstance(part, nn.Conv2d) else "a linear layer"
-        if part.bias is None or not all(p.requires_grad for p in part.parameters()):
-            return f"{name} has no bias, or is not trained"
         stage = Stage(part, _begin(part.weight, model), _begin(part.bias, model))
         follows = before is None or images != any(stage.filters) or before.outputs == stage.inputs
         if part.bias.shape != (stage.outputs,) or not follows or not part.weight.numel():
@@ -155,26 +148,19 @@ class Chain:
             if self.flat or (before and not images):
                 why = "a convolution comes after a linear layer"
             elif not _usual(part):
-                why = "a convolution has strides, groups, dilation or another padding than zeros on all sides alike"
+                why = UNUSUAL
         elif images and not self.flat:
             why = "a linear layer comes after a convolution without a Flatten between"
+        if why:
+            raise NoChainError(why)
         if before and before.whole:
             before.noise = stage.inputs
         self.stages.append(stage)
-        return why
-
-
-def _parts(module: nn.Module) -> list[nn.Module]:
-    """Return the parts of a chain of layers, also of chains within it; a module that is no chain is its only part."""
-    if type(module) is not nn.Sequential or hooked(module):
-        return [module]
-    return [inner for part in module for inner in _parts(part)]
 
 
 def _usual(part: nn.Conv2d) -> bool:
     """Return whether a convolution moves by one pixel, among zeros on all sides alike, from all channels to all."""
-    plain = (part.stride, part.dilation, part.groups, part.padding_mode) == ((1, 1), (1, 1), 1, "zeros")
-    return plain and not isinstance(part.padding, str) and len(set(part.padding)) == 1
+    return (part.stride, part.dilation, part.groups) == ((1, 1), (1, 1), 1) and len(set(part.padding)) == 1
 
 
 def _begin(parameter: Tensor, model: FlatModule) -> int:
