@@ -53,6 +53,7 @@ from phalanx.report.words import duration
 from phalanx.runs.engines import can_begin, with_engine
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS
+from phalanx.training.engines import Engine
 from phalanx.wording import plural
 
 MOST_SEEDS = 1000
@@ -258,13 +259,14 @@ def _pages_of(found: Mapping[str, Reproduction], options: Options, console: Cons
 
 def _form(options: Options, store: Store, *, trains: bool) -> Form:
     """Return what gives a run the engine of the options, if it has it; if nothing trains, if that has a record."""
-    if options.engine is None:
+    engine: Engine | None = options.engine
+    if engine is None:
         return as_it_is
     known = dict[str, bool]()  # whether runs can have it, by what decides
 
     def form(plan: Run) -> Run:
         try:
-            other = with_engine(plan, options.engine)
+            other = with_engine(plan, engine)
         except ValueError:
             return plan
         if other == plan or store.holds(other):

@@ -3,8 +3,9 @@
 Their results differ by rounding, so that the engine is a part of the run and of its identity.
 """
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from phalanx.training.local import LocalTrainer
@@ -16,8 +17,8 @@ TRAINERS: dict[Engine, tuple[str, str]] = {  # the module and the class of each
 }
 
 
-def trainer_of(engine: Engine) -> "type[LocalTrainer]":
-    """Return the class of an engine's trainers, which take a model, a `LocalSGD`, a seed and a task."""
+def trainer_of(engine: Engine) -> "Callable[..., LocalTrainer]":
+    """Return the class of an engine's trainers, which takes a model, a `LocalSGD`, a seed and a task."""
     module, name = TRAINERS[engine]
-    found: Any = getattr(import_module(module), name)
+    found: Callable[..., LocalTrainer] = getattr(import_module(module), name)
     return found

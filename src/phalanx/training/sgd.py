@@ -149,8 +149,7 @@ class LocalSGD(LocalTraining):
 
     @override
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
-        trainer: LocalTrainer = trainer_of(self.engine)(model, self, seed, task)
-        return trainer
+        return trainer_of(self.engine)(model, self, seed, task)
 
     @override
     def fine_tuning(self, epochs: int) -> LocalTraining:

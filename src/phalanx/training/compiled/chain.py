@@ -136,6 +136,7 @@ class Chain:
 
     def _append_trained(self, part: Trained, model: FlatModule) -> None:
         """Add a linear layer or a convolution; raise `NoChainError` if it cannot be added."""
+        assert part.bias is not None
         before, why = self.stages[-1] if self.stages else None, ""
         images = before is not None and any(before.filters)
         stage = Stage(part, _begin(part.weight, model), _begin(part.bias, model))
