@@ -79,7 +79,7 @@ def named(
         clients=clients,
         partition=partition,
         model=MLP((32,)),
-        training=LocalSGD(epochs=1, batch_size=16, lr=0.1, compiled=True),
+        training=LocalSGD(epochs=1, batch_size=16, lr=0.1, engine="compiled"),
         attack=attack,
         byzantine=byzantine,
         until=Until(steps=ROUNDS),

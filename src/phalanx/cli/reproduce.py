@@ -259,7 +259,7 @@ def _pages_of(found: Mapping[str, Reproduction], options: Options, console: Cons
 
 def _form(options: Options, store: Store, *, trains: bool) -> Form:
     """Return what gives a run the engine of the options, if it has it; if nothing trains, if that has a record."""
-    engine: Engine | None = options.engine
+    engine = cast("Engine | None", options.engine)
     if engine is None:
         return as_it_is
     known = dict[str, bool]()  # whether runs can have it, by what decides
