@@ -46,9 +46,6 @@ class Ditto(LocalTraining):
     strength: NonNegativeFloat = 0.1
 
     @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     @property
     @override
     def base(self) -> LocalTraining:
