@@ -72,7 +72,7 @@ def _with_engine(plan: Run, options: Options, execution: Execution) -> Run:
     if given:
         return plan
     form = by_rule(plan, data_dir(execution.data_dir), execution.device)
-    begun = form == plan or _identity_in(_folder(plan, execution)) == plan.identity
+    begun = form == plan or _identity_in(_folder(plan, execution), plan) == plan.identity
     return plan if begun else form
 
 
@@ -80,15 +80,15 @@ def _say_compilation(console: Console) -> None:
     console.print("Numba compiles code first, some seconds once after an installation.", soft_wrap=True)
 
 
-def _holds(folder: Path, plan: Run) -> bool:
-    """Return whether this run was begun in a folder."""
+def _identity_in(folder: Path, plan: Run) -> str:
+    """Return the identity of the run that was begun in a folder; empty if there is none, or none that can be read."""
     draft = Draft(Run)
     try:
         with reading(allowed=frozenset(modules(plan))):  # the folder may hold somebody else's
             draft.load(folder / CONFIG)
-            return bool(draft.make(Run).identity == plan.identity)
+            return str(draft.make(Run).identity)
     except (ValueError, TypeError, OSError):
-        return False
+        return ""
 
 
 def _stored(plan: Run, folder: Path, console: Console) -> Record | None:

@@ -201,7 +201,9 @@ class Regression(Task):
     mean: float = 0.0
     deviation: float = 1.0
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (math.isfinite(self.mean) and 0 < self.deviation < math.inf):
             raise ValueError(
                 f"mean must be finite, and deviation finite and above 0, got {self.mean} and {self.deviation}."

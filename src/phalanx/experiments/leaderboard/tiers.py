@@ -137,7 +137,7 @@ class Tier:
         )
         return {
             "algorithm": made,
-            "training": replace(training, stacked=training.stacked and not made.corrects),
+            "training": training,
             "server_examples": SERVER if made.needs_reference else 0,
             **clock,
         }
