@@ -268,7 +268,10 @@ def _alike(pool: Pool, setting: Setting) -> Iterator[str]:
     if not isinstance(truncate, Truncate) or truncate.scope == "cohort" or sizes is None:
         return
     q = next(_reachable(pool, setting), pool.full)
-    bound = max(truncate(sizes).values()) if truncate.scope == "population" else truncate.bound(sizes, q)
+    try:
+        bound = max(truncate(sizes).values()) if truncate.scope == "population" else truncate.bound(sizes, q)
+    except InfeasibleError:
+        return  # they weigh the same, and the run warns of it
     above, least = sum(size > bound for size in sizes.values()), min(sizes, key=lambda i: sizes[i])
     if above >= MOSTLY * len(sizes):
         yield (
