@@ -17,7 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data import NO_LABEL, Dataset
-from phalanx.fields import CheckedFields
+from phalanx.fields import CheckedFields, FiniteFloat, PositiveFloat
 from phalanx.installation import installation
 from phalanx.trust import UntrustedError, named
 from phalanx.wording import shown
@@ -198,16 +198,8 @@ class Regression(Task):
 
     error: Literal["squared", "absolute", "huber"] = "squared"
     metrics: tuple[str, ...] = ()
-    mean: float = 0.0
-    deviation: float = 1.0
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (math.isfinite(self.mean) and 0 < self.deviation < math.inf):
-            raise ValueError(
-                f"mean must be finite, and deviation finite and above 0, got {self.mean} and {self.deviation}."
-            )
+    mean: FiniteFloat = 0.0
+    deviation: PositiveFloat = 1.0
 
     @property
     def unscaled(self) -> bool:
