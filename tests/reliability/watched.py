@@ -25,7 +25,7 @@ class Watch:
             return
         if event.startswith(HARMFUL):
             self.noted.append([event, repr(arguments)[:200]])
-        elif event == "exec" and str(getattr(arguments[0], "co_filename", "")).startswith(received):
+        elif event == "exec" and is_received(getattr(arguments[0], "co_filename", None)):
             name = Path(arguments[0].co_filename).stem  # importlib.import_module raises no event "import"
             self.noted.append(["import", name, f"The module {name} is imported" in self.err.getvalue()])
         elif event in ("open", "ctypes.dlopen") and isinstance(arguments[0], (str, bytes)):
@@ -34,6 +34,8 @@ class Watch:
                 self.noted.append([event, path])
 
     def carry_out(self, command):
+        for name in [name for name, module in sys.modules.items() if is_received(getattr(module, "__file__", None))]:
+            del sys.modules[name]
         out, self.err, self.noted, self.on = io.StringIO(), io.StringIO(), [], True
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(self.err):
             try:
@@ -42,6 +44,10 @@ class Watch:
                 status = end.code
         self.on = False
         return {"status": status, "out": out.getvalue(), "err": self.err.getvalue(), "noted": self.noted}
+
+
+def is_received(path):
+    return isinstance(path, str) and path.startswith(received)
 
 
 job = json.loads(Path(sys.argv[1]).read_text())
