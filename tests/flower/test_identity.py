@@ -43,11 +43,8 @@ def test_public_keys_as_text():
             from_text(wrong)
 
 
-LOW = (  # the y coordinates of the points whose order divides 8, and those not below p that mean the same
-    0, 1, P - 1, P, P + 1,
-    int("05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826", 16),
-    int("7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d703a17c7", 16),
-)  # fmt: skip
+EIGHT = int("05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826", 16)  # y of points of order 8
+LOW = (0, 1, P - 1, P, P + 1, EIGHT, P - EIGHT)  # y of the points whose order divides 8, in all their forms
 
 
 @pytest.mark.parametrize("y", LOW)
