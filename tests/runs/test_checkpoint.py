@@ -606,7 +606,7 @@ def test_a_run_that_goes_on_has_no_summary_or_report_of_when_it_was_stopped(stop
         moments.append(({f.name for f in stopped.iterdir()}, len(lines)))
 
     simulate(SMALL, folder=stopped, observers=[look])
-    assert moments == [({"run.json", "history.jsonl", "checkpoint"}, lines) for lines in (4, 5, 6, 7)]
+    assert moments == [({"run.json", "history.jsonl", "checkpoint", "lock"}, lines) for lines in (4, 5, 6, 7)]
 
 
 def test_a_finished_or_failed_run_leaves_no_checkpoint(tmp_path):
