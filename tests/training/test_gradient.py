@@ -225,7 +225,6 @@ def twice():
         lambda: nn.Sequential(nn.MaxPool2d(2, stride=1), nn.Flatten(), nn.Linear(6, 3)),
         lambda: nn.Sequential(nn.Linear(6, 3, bias=False)),
         lambda: nn.Sequential(Odd(6, 3)),
-        lambda: nn.Linear(6, 3),
         lambda: nn.Sequential(nn.Flatten(0), nn.Linear(6, 3)),
         lambda: nn.Sequential(Dropping(), nn.Linear(6, 3)),
         hooked,

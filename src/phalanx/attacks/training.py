@@ -50,8 +50,8 @@ class OwnTraining(Attack, ABC):
     def check_trainer(self, honest: LocalTrainer) -> None:
         if not isinstance(honest, Trainer):
             raise InfeasibleError(
-                f"{type(self).__name__} changes training by the loop of LocalSGD, and clients train in another way. "
-                "Set training to LocalSGD and its engine to loop, or choose an attack on data or updates."
+                f"{type(self).__name__} changes training by LocalSGD with the engine loop, and clients train "
+                "otherwise. Set training to LocalSGD and its engine to loop, or choose an attack on data or updates."
             )
 
     @override
