@@ -34,7 +34,7 @@ def said(capsys, monkeypatch, tmp_path):
         captured = capsys.readouterr()
         assert ended.value.code == 2
         assert captured.out == ""
-        *sentence, pointer = captured.err.splitlines()
+        *sentence, pointer = [line for line in captured.err.splitlines() if not line.startswith("The module ")]
         program = "phalanx" if sentence[0].startswith("phalanx: ") else f"phalanx {arguments[0]}"
         assert pointer == f"See: {program} --help"
         assert sentence[0].startswith(f"{program}: ")

@@ -143,7 +143,7 @@ def test_a_run_with_the_network_for_sentences(tmp_path, source, write):
     write(tmp_path / "data")
     options = [f"--data={source}", "--data.sequence=5", "--clients=2", "--model=KimCNN", "--model.embedding=4"]
     options += ["--model.filters=3", "--until.steps=2", f"--data_dir={tmp_path}/data", f"--folder={tmp_path}/run"]
-    assert cli.main(["run", *options]) == 0
+    assert cli.main(["run", *options, "--accept", '["labels:3", "labels:4"]']) == 0
     assert json.loads((tmp_path / "run/summary.json").read_text())["status"] == "finished"
 
 

@@ -307,7 +307,10 @@ def test_a_run_that_predicts_a_number(folder):
 def test_a_run_with_an_owner_for_each_client(folder):
     data = CSV("all.csv", "label", owner="bank")
     training = LocalSGD(epochs=20)
-    plan = Run(data=data, partition=Natural(), clients=4, model=MLP((16,)), training=training, until=Until(8))
+    plan = Run(
+        data=data, partition=Natural(), clients=4, model=MLP((16,)), training=training, until=Until(8),
+        accept=("leak:amount",),
+    )  # fmt: skip
     record = simulate(plan, data_dir=folder)
     assert record.history[-1].metrics.accuracy > 0.8
     assert [client.size for client in record.summary.clients.values()] == [12] * 4

@@ -147,7 +147,7 @@ def test_what_cannot_be_written_fails_the_run_and_is_on_its_record(tmp_path, mon
     def full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("phalanx.runs.models.write", full)
+    monkeypatch.setattr("phalanx.runs.models.write_inside", full)
     with pytest.raises(OSError, match="No space left"):
         carried_out(dataclasses.replace(SMALL, until=phalanx.Until(1)), tmp_path)
     summary = Record.load(tmp_path / "run").summary

@@ -56,7 +56,7 @@ def test_a_run_that_everybody_knows_has_the_record_of_its_simulation(tmp_path):
         assert getattr(record.summary, key) == getattr(wanted.summary, key), key
     for i, client in wanted.summary.clients.items():
         assert record.summary.clients[i] == msgspec.structs.replace(client, name=f"clinic-{i}", tasks=3)
-    assert {**record.config, **wanted.config} == {**record.config, "until": wanted.config["until"]}
+    assert {**record.config, **wanted.config} == {**record.config, "until": wanted.config["until"], "accept": []}
     write([record], tmp_path / "deployed.html", "")
     write([record, wanted], tmp_path / "both.html", "")
     for name, time_, other in (("deployed", "wall-clock time", "virtual"), ("both", "time on the run&#39;s clock", "")):

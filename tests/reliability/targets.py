@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as Wired
@@ -478,7 +479,7 @@ def forms() -> dict[str, dict[str, Any]]:
     )  # fmt: skip
     full.save(file("trace.json", b""))
     index = {
-        "identity": full.identity, "step": 2, "clients": {"0": {"0": "model.safetensors", "1": "client.safetensors"}},
+        "identity": full.identity, "step": 2, "clients": {"0": {"0": "model.safetensors", "1": "models/0-client-1.safetensors"}},
         "chosen": {"0": 1}, "inputs": {"shape": [4], "dtype": "float32", "outputs": 2, "classes": 2},
         "architecture": {"class_path": "phalanx.models.MLP", "init_args": {"hidden": [3]}},
     }  # fmt: skip
@@ -605,9 +606,13 @@ def of_bytes() -> list[bytes]:
     return [bytes([0, k, 0, 0, 4, k]) for k in range(40)]
 
 
+def public_key(k: int) -> bytes:
+    return Ed25519PrivateKey.from_private_bytes(bytes([k]) * 32).public_key().public_bytes_raw()
+
+
 def _roster() -> bytes:
     path = FOLDER / "made.yaml"
-    Roster((Member(0, "clinic", bytes(32)), Member(3, "other", b"\1" * 32, 2, True)), "name").save(path)
+    Roster((Member(0, "clinic", public_key(1)), Member(3, "other", public_key(2), 2, True)), "name").save(path)
     return path.read_bytes()
 
 

@@ -31,6 +31,7 @@ from phalanx.weighting import AsReported, Ignore, Truncate
 OTHER = {
     "steps": 7,
     "clip_norm": 1.5,
+    "engine": "compiled",
     "seconds": 90.0,
     "max_staleness": 3,
     "buffers": "freeze",

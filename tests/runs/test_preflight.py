@@ -236,7 +236,7 @@ def test_a_package_that_does_not_import(monkeypatch):
     def broken(name):
         raise RuntimeError("operator torchvision::nms does not exist")
 
-    monkeypatch.setattr("phalanx.training.task.import_module", broken)
+    monkeypatch.setattr("phalanx.trust.import_module", broken)
     with pytest.raises(
         ValueError, match=r"'F1Score' needs torchmetrics, which is there and cannot be imported: Runtime"
     ):

@@ -66,7 +66,7 @@ def test_one_group_sees_common_labels_and_the_other_all():
 def test_the_last_clients_are_slower():
     clock = LateOnes(Constant(10.0), 4, 3.0)
     assert [clock.seconds(Workload(i, clients=20), 0) for i in (0, 15, 16, 19)] == [10.0, 10.0, 30.0, 30.0]
-    with pytest.raises(ValueError, match=r"factor must be at least 1, got 0\.5"):
+    with pytest.raises(ValueError, match=r"factor must be at least 1 and finite, got 0\.5"):
         LateOnes(factor=0.5)
 
 

@@ -20,7 +20,6 @@ from phalanx.core import InfeasibleError
 from phalanx.experiments.papers import Trace, experiment
 from phalanx.experiments.papers.experiment import chosen, reproductions
 from phalanx.experiments.papers.published import published
-from phalanx.runs.engines import Preferred
 from phalanx.runs.provenance import NUMERICS
 
 PACKAGE = "toy_papers"
@@ -478,7 +477,7 @@ def test_another_engine_has_records_and_pages_of_its_own(capsys, finished, tmp_p
 
 def test_where_no_network_has_the_engine_the_runs_are_those_of_the_loop(capsys, finished, tmp_path, monkeypatch):
     folder = copied(finished, tmp_path) / "toy-paper"
-    monkeypatch.setattr(Preferred, "_has", lambda *_: False)
+    monkeypatch.setattr("phalanx.cli.reproduce.can_begin", lambda *_: False)
     status, out, _ = reproduce(capsys, "toy-paper figure1 --seeds 2 --engine compiled")
     assert (status, "8 of 8 records are in" in out) == (0, True)
     assert "from 8 runs, 0 of them by the engine compiled," in (folder / "figure1-quick-compiled.md").read_text()
