@@ -479,7 +479,8 @@ def forms() -> dict[str, dict[str, Any]]:
     )  # fmt: skip
     full.save(file("trace.json", b""))
     index = {
-        "identity": full.identity, "step": 2, "clients": {"0": {"0": "model.safetensors", "1": "models/0-client-1.safetensors"}},
+        "identity": full.identity, "step": 2,
+        "clients": {"0": {"0": "model.safetensors", "1": "models/0-client-1.safetensors"}},
         "chosen": {"0": 1}, "inputs": {"shape": [4], "dtype": "float32", "outputs": 2, "classes": 2},
         "architecture": {"class_path": "phalanx.models.MLP", "init_args": {"hidden": [3]}},
     }  # fmt: skip
