@@ -54,7 +54,7 @@ class TableFile(Source):
             column of numbers; the targets of `Regression` are scaled alike in training, and measured in their own unit.
         split_seed: determines which rows are drawn for the test part.
         targets: whether integers in the column of the labels are targets; floating-point numbers always are.
-        impute: what becomes of missing inputs: "refuse"; "median" of the train part, where texts are 0 in each of their
+        impute: how to fill missing inputs: "refuse"; "median" of the train part, where texts are 0 in each of their
             inputs; or "indicator", the same with an input more that is 1 where one is missing.
     """
 

@@ -64,7 +64,7 @@ class LoRA(Model):
         rank: of the adapters.
         alpha: factor of the adapters, times their rank.
         base: type of the parameters that are not trained; "bfloat16" halves their memory. For models of texts.
-        train: patterns of the names of parameters that are trained whole beside the adapters, such as those of a new
+        train: patterns of the names of parameters that are trained whole next to the adapters, such as those of a new
             head: ["classifier.*"].
     """
 
