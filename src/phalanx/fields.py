@@ -68,6 +68,8 @@ def check_fields(value: Any, remedies: Mapping[str, str] = types.MappingProxyTyp
     own: Any = type(value)
     for name, kinds in declared(own).items():
         given = getattr(value, name)
+        if type(given) in _plain(kinds):
+            continue
         _check_instance(given, name)
         if fitting := [kind for kind in kinds if _is_a(given, bare(kind))]:
             if not any(_in_range(given, kind) for kind in fitting):
@@ -83,6 +85,12 @@ def check_fields(value: Any, remedies: Mapping[str, str] = types.MappingProxyTyp
 
 
 @cache
+def _plain(kinds: tuple[Any, ...]) -> frozenset[type]:
+    """Return the types whose values are right without a look at them: plain ones for which there is no range."""
+    return frozenset(kind for kind in kinds if kind in (int, bool, str, type(None)))
+
+
+@cache
 def declared(kind: Any) -> dict[str, tuple[Any, ...]]:
     """Return the types that each field of a dataclass can have, with their ranges.
 
@@ -95,17 +103,20 @@ def declared(kind: Any) -> dict[str, tuple[Any, ...]]:
     return {f.name: members(hints[f.name]) for f in dataclasses.fields(kind) if f.init}
 
 
+@cache
 def members(kind: Any) -> tuple[Any, ...]:
     """Return the types of a union, or the type alone."""
     union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     return typing.get_args(kind) if union else (kind,)
 
 
+@cache
 def bare(kind: Any) -> Any:
     """Return a type without its range."""
     return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
 
 
+@cache
 def range_of(kind: Any) -> Meta | None:
     """Return the range that a type declares; None if it has none."""
     found = typing.get_args(kind)[1:] if typing.get_origin(kind) is Annotated else ()
@@ -133,9 +144,17 @@ def _check_instance(value: Any, path: str) -> None:
     if isinstance(value, type):
         name = value.__name__
         raise TypeError(f"{path} must be a value, got the class {name}. Write {name}(), with its arguments if any.")
-    if dataclasses.is_dataclass(value) and not hasattr(type(value), "canonical"):
-        for f in dataclasses.fields(value):
-            _check_instance(getattr(value, f.name, None), f"{path}.{f.name}")
+    kind: Any = type(value)
+    for name in _inner(kind):
+        _check_instance(getattr(value, name, None), f"{path}.{name}")
+
+
+@cache
+def _inner(kind: type) -> tuple[str, ...]:
+    """Return the fields of a dataclass that can hold other values; none of a type that is none."""
+    if not dataclasses.is_dataclass(kind) or hasattr(kind, "canonical"):
+        return ()
+    return tuple(f.name for f in dataclasses.fields(kind))
 
 
 def _is_a(value: Any, kind: Any) -> bool:
@@ -170,6 +189,7 @@ def _wrong_items(name: str, value: Any, kinds: Sequence[Any]) -> Iterator[str]:
                     yield f"{name}[{place}] must be {described(item)}, got {_short(each)}"
 
 
+@cache
 def _item(kind: Any) -> Any:
     """Return the type, with a range, of the items of a sequence; None if they have no range."""
     return next((each for each in typing.get_args(kind) if range_of(each)), None)

@@ -159,7 +159,7 @@ def of_studies() -> Iterator[str]:
     grid = "grid: {clients: [2]}\n"
     values = ("x", "-1", "1.5", ".nan", "true", "[]", "[[]]", "[a]", "{a: b}", "[{a: {b: c}}]", "''",
               '"\\e[31m"', LONG, DEEP)  # fmt: skip
-    right = {"name": {"x", "-1", "1.5", ".nan", "true"}, "exclude": {"[]", "''"}}
+    right = {"name": {"x", "-1", "1.5", ".nan", "true"}, "exclude": {"[]", "''"}, "leave_out": {"true"}}
     for key in KEYS:
         rest = "" if key == "base" else small + ("" if key == "grid" else grid)
         yield from (f"{rest}{key}: {text}" for text in values if text not in right.get(key, ()))

@@ -3,7 +3,7 @@
 import os
 import signal
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import nn
@@ -21,16 +21,17 @@ class _Mortal(nn.Linear):
     deadly: "Mortal"
 
     def forward(self, x):
-        if self.training and self.deadly.strikes():
+        if self.training and os.getpid() != self.deadly.home and self.deadly.strikes():
             die()
         return super().forward(x)
 
 
 @dataclass(frozen=True)
 class Mortal(Model):
-    """A linear model that ends the process that trains it, as often as there are files in a folder."""
+    """A linear model that ends the worker that trains it, as often as there are files in a folder."""
 
     folder: str
+    home: int = field(default_factory=os.getpid)  # the process that made it, whose pre-flight lives
 
     def build(self, shape, classes):
         layer = _Mortal(shape[0], classes)

@@ -156,7 +156,7 @@ def test_where_all_of_the_coordinator_was_killed_the_run_goes_on_with_the_same_c
         ends(federation, run)
         after = lines_of(results)
         assert after[: len(before) - 1] == before[:-1]
-        assert [clients_of(line) for line in after[1:]] == [{0, 1}] * 3
+        assert [clients_of(line) for line in after[1:]] == [{0, 1, 2, 3}] * 3
         enrolled = [line.client for line in read(results / "audit.jsonl") if line.event == "enrolled"]
         assert sorted(enrolled) == [0, 1], "nobody is new"
 
@@ -326,9 +326,10 @@ def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
 # --- the command
 
 
-def start_up(folder, *options):
+def start_up(folder, *options, clients=2):
     """`phalanx flower up` in a process of its own, that Ctrl-C reaches."""
-    command = [str(Path(sys.executable).parent / "phalanx"), "flower", "up", "--clients", "2", "--folder", "here"]
+    program = str(Path(sys.executable).parent / "phalanx")
+    command = [program, "flower", "up", "--clients", str(clients), "--folder", "here"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored here would be there, too
     up = subprocess.Popen([*command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     signal.signal(signal.SIGINT, before)
@@ -355,7 +356,7 @@ def test_the_example_is_stopped_with_ctrl_c_and_goes_on(tmp_path):
     told = tmp_path / "app" / "pyproject.toml"
     told.write_text(told.read_text().replace("rounds = 20", "rounds = 3"))
     results = tmp_path / "here" / "run"
-    up = start_up(tmp_path, "--app", "app")
+    up = start_up(tmp_path, "--app", "app", clients=4)
     try:
         wait_until(lambda: len(lines_of(results)) > 1)
         mark = _mark(tmp_path / "here" / "logs" / "superlink.log")
@@ -371,12 +372,12 @@ def test_the_example_is_stopped_with_ctrl_c_and_goes_on(tmp_path):
     assert (trail[-1].event, trail[-1].why) == ("ended", "stopped")
     assert f"`phalanx report {results}` makes a page of them. The same command goes on from there." in out
 
-    again = start_up(tmp_path, "--app", "app")
+    again = start_up(tmp_path, "--app", "app", clients=4)
     out, _ = again.communicate(timeout=PATIENT)
     assert again.returncode == 0, out
     assert f"Goes on after step {record.history[-1].step}, where the run was stopped." in out
     assert [line.step for line in lines_of(results)] == [0, 1, 2, 3]
-    assert [clients_of(line) for line in lines_of(results)[1:]] == [{0, 1}] * 3
+    assert [clients_of(line) for line in lines_of(results)[1:]] == [{0, 1, 2, 3}] * 3
 
 
 def _mark(log):

@@ -126,6 +126,8 @@ def _rank(
     tier: Tier, defences: Sequence[Defence], store: LineStore, options: Options, console: Console
 ) -> list[RankedDefence] | None:
     """Carry out the runs of some defences; return their results, or None if only the estimate was asked for."""
+    if options.no_training and not len(store):
+        return [RankedDefence(one) for one in defences]
     known = [ranked(tier, one, partial(stored, store=store)) for one in defences]
     where = data_dir(options.data_dir)
     if options.no_training:

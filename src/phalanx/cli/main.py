@@ -16,7 +16,7 @@ from phalanx.cli.parser import Options, Parser
 from phalanx.errors import StalledError
 from phalanx.signals import ignore_stop_signals, stopped_like_ctrl_c
 from phalanx.trust import announcing
-from phalanx.wording import shown
+from phalanx.wording import shown, visible
 
 NO_MEMORY = "There is not enough memory. Make the model, the data, the batches or the number of clients smaller."
 DEBUG = "PHALANX_DEBUG"  # environment variable: show where an error comes from
@@ -100,13 +100,13 @@ def _main(arguments: list[str]) -> int:
         return _carry_out(command, given)
     except KeyboardInterrupt as stop:
         with suppress(OSError):  # the terminal may be closed
-            print("\n".join(["\nStopped.", *_notes(stop)]), file=sys.stderr)
+            _say("\n".join(["\nStopped.", *_notes(stop)]))
         return 130
     except Exception as error:
         if DEBUG in os.environ or not (isinstance(error, _foreseen()) or _out_of_memory(error)):
             raise
         lines = [_said(error), *_notes(error), f"({DEBUG}=1 shows where this comes from.)"]
-        print(f"{program} {arguments[0]}: " + "\n".join(lines), file=sys.stderr)
+        _say(f"{program} {arguments[0]}: " + "\n".join(lines))
         return 2
 
 
@@ -160,8 +160,8 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(visible(text, lines=True), file=sys.stderr)
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: Any) -> None:
-    print(f"Warning: {message}", file=sys.stderr)
+    _say(f"Warning: {message}")
