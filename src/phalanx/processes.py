@@ -6,15 +6,18 @@ loses one job, and blocks no other; and when the parent is gone, the others end.
 
 import multiprocessing
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
 from typing_extensions import override
 
+from phalanx.errors import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.pool import Died, Done, Failed, Message, Pool, Ready, Said
 from phalanx.signals import ignore_stop_signals
@@ -65,8 +68,9 @@ class Processes(Pool):
 
     @override
     def give(self, worker: Connection, number: int, job: Any) -> None:
+        message = _packed((number, job))
         with suppress(BrokenPipeError, ConnectionResetError):  # it has died already; the next wait reports it
-            worker.send((number, job))
+            worker.send_bytes(message)
 
     @override
     def wait(self, seconds: float) -> Sequence[Message]:
@@ -95,6 +99,20 @@ class Processes(Pool):
     def surrender(self, deaths: int, why: str) -> Exception:
         """See `Pool`: a job that ended its process would most likely end the next one."""
         return ConnectionError(why)
+
+
+def _packed(message: Any) -> bytes:
+    """Return what is sent; raise `InfeasibleError` for a class that the other process could not import."""
+    packed, main = bytes(ForkingPickler.dumps(message)), sys.modules["__main__"]
+    if not hasattr(main, "__file__"):
+        own = [name for name, kind in vars(main).items() if isinstance(kind, type) and kind.__module__ == "__main__"]
+        for name in own if b"__main__" in packed else ():
+            if name.encode() in packed:
+                raise InfeasibleError(
+                    f"{name} was defined in a notebook or at a prompt, where other processes cannot find it. Write it "
+                    "into a file, such as own.py (in a notebook: %%writefile own.py), and import it from there."
+                )
+    return packed
 
 
 def work(connection: Connection, task: Task, threads: int) -> None:

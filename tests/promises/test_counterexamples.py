@@ -230,7 +230,7 @@ def test_what_does_not_say_what_it_combines_promises_nothing():
 
     assert promise(Own(), Setting(5)).missing == ("Own does not say what it combines. Define `pools`.",)
     found = promise(FedAvg(Rule(), Ignore()), Setting(5))
-    assert found.missing[0].startswith("Mine states no share of the weight that it tolerates.")
+    assert found.missing[0].startswith("The rule Mine states no share of the weight that it tolerates.")
 
 
 def test_one_client_that_reports_one_example_takes_nobody_out_of_the_range():

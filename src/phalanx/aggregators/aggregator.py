@@ -95,7 +95,7 @@ class Aggregator(CheckedFields, ABC):
 
     def tolerates(self, q: int) -> Tolerance:
         """Return what the rule tolerates by its theory, of q rows of positive weight: nothing if not overridden."""
-        return Tolerance.none(f"{self.title} states no share of the weight that it tolerates.")
+        return Tolerance.none(f"The rule {self.title} states no share of the weight that it tolerates.")
 
     def choose(self, points: Points) -> Choice | None:
         """Return the share of each row in the result, or None for a rule that does not combine whole rows."""
@@ -206,7 +206,7 @@ class PreAggregator(CheckedFields, ABC):
 
     def keeps(self, q: int, then: Aggregator) -> Tolerance:
         """Return what a rule that is applied to the transformed rows tolerates, of q rows before the transformation."""
-        return Tolerance.none(f"{self.title} states no share of the weight that is tolerated after it.")
+        return Tolerance.none(f"The rule {self.title} states no share of the weight that is tolerated after it.")
 
     @property
     def spread(self) -> Spread:

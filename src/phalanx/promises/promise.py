@@ -170,7 +170,7 @@ def tolerance(pool: Pool, q: int) -> Tolerance:
     """Return what the rule of a pool tolerates of q rows."""
     if isinstance(pool.rule, Aggregator):
         return pool.rule.tolerates(q)
-    name = pool.rule.title if pool.rule is not None else "No rule"
+    name = f"The rule {pool.rule.title}" if pool.rule is not None else "No rule"
     return Tolerance.none(f"{name} states no share of the weight that it tolerates.")
 
 

@@ -1,0 +1,34 @@
+"""Classes that other processes cannot import are named before they are sent."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+from dataclasses import dataclass
+from phalanx import Run, Study, Until
+from phalanx.aggregators import Median
+
+@dataclass(frozen=True)
+class Mine(Median):
+    pass
+
+if __name__ == "__main__":
+    base = Run(clients=3, until=Until(1))
+    print(Study(base, {"algorithm.aggregate": [Mine()]}, seeds=1).run("here"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["prompt", "script"])
+def test_a_class_of_a_notebook_or_a_prompt_is_refused_and_one_of_a_script_is_not(form, tmp_path):
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    words = ["mine.py"] if form == "script" else ["-c", (tmp_path / "mine.py").read_text()]
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, check=False, capture_output=True, text=True)
+    if form == "script":
+        assert done.returncode == 0, done.stderr
+    else:
+        last = done.stderr.strip().splitlines()[-1]
+        assert "InfeasibleError: Mine was defined in a notebook or at a prompt" in last
+        assert "Process Spawn" not in done.stderr, "no process has died"
