@@ -45,6 +45,7 @@ def test_run_leaves_a_folder_and_shows_a_table(capsys, tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("digits-fedavg-gaussian-")
     files = {"run.json", "history.jsonl", "summary.json", "report.html", "model.safetensors", "model.json", "model.md"}
+    files |= {"seal.json"}
     assert {f.name for f in folder.iterdir()} == files
     assert "FedAvg(Mean), Gaussian" in out
     assert "0 of 1" in out
@@ -278,7 +279,7 @@ def test_a_run_that_is_stopped_names_its_folder_can_be_reported_and_is_finished(
     assert "When it is run again, it goes on after step 2." in err
     files = {f.name for f in (tmp_path / "here").iterdir()}
     models = {"model.safetensors", "model.json", "model.md"}
-    assert files == {"run.json", "history.jsonl", "summary.json", "checkpoint"} | models
+    assert files == {"run.json", "history.jsonl", "summary.json", "checkpoint", "seal.json"} | models
     status, out, _ = phalanx(capsys, "report here")
     page = (tmp_path / "here" / "report.html").read_text()
     assert (status, "Report: here/report.html" in out) == (0, True)
@@ -320,7 +321,8 @@ def test_another_run_does_not_replace_a_stopped_or_killed_one(capsys, tmp_path):
     for _ in range(2):
         status, _, err = phalanx(capsys, own_attack(tmp_path, STOP) + " --seed 1")
         assert (status, "here holds another run (stopped after step 2). Choose another --folder" in err) == (2, True)
-        (tmp_path / "here" / "summary.json").unlink(missing_ok=True)
+        for name in ("seal.json", "summary.json"):
+            (tmp_path / "here" / name).unlink(missing_ok=True)
     status, _, err = phalanx(capsys, "report here")
     assert (status, "finish it: phalanx run --config here/run.json --folder here" in err) == (2, True)
 
@@ -366,6 +368,10 @@ def test_a_damaged_folder_is_named_with_the_remedy(capsys, tmp_path, content):
     (tmp_path / "here" / "summary.json").write_text(content)
     for tried in (command, "report here"):
         status, _, err = phalanx(capsys, tried)
+        assert (status, "here is not as its run left it: summary.json was changed" in err) == (2, True)
+    (tmp_path / "here" / "seal.json").unlink()
+    for tried in (command, "report here"):
+        status, _, err = phalanx(capsys, tried)
         assert (status, "Traceback" in err) == (2, False)
         assert "here/summary.json is not a run's summary" in err
         assert "Delete the folder, or repeat the run with `phalanx run --again`" in err
@@ -374,7 +380,8 @@ def test_a_damaged_folder_is_named_with_the_remedy(capsys, tmp_path, content):
 
 def test_a_run_that_was_killed_says_how_to_repeat_it(capsys, tmp_path):
     phalanx(capsys, "run --clients 3 --until.steps 1 --folder here")
-    (tmp_path / "here" / "summary.json").unlink()
+    for name in ("seal.json", "summary.json"):
+        (tmp_path / "here" / name).unlink()
     status, _, err = phalanx(capsys, "report here")
     assert (status, "To repeat it: phalanx run --config here/run.json" in err) == (2, True)
     assert phalanx(capsys, "run --config here/run.json --folder there")[0] == 0

@@ -1,6 +1,7 @@
 """What is kept of a run with real clients: the record that a report shows, and the audit trail."""
 
 import dataclasses
+import re
 import time
 from types import SimpleNamespace
 
@@ -23,8 +24,10 @@ from phalanx.flower.record import population
 from phalanx.report import write
 from phalanx.runs.record import Record
 from phalanx.runs.schema import ClientRecord, FinalMetrics, Summary
+from phalanx.runs.seal import SEAL, breaks, chain_of, examine, members, split
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import Population
+from phalanx.runs.verification import verify
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(3))
 ATTACKED = dataclasses.replace(PLAN, algorithm=FedAvg(aggregate=Median()), attack=Rescale(-10.0), byzantine=1)
@@ -128,7 +131,8 @@ def test_who_never_enrolled_is_named_and_a_run_that_cannot_begin_leaves_no_recor
 def test_a_killed_server_is_started_again_and_not_simulated(tmp_path):
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(Killed):
         coordinate(grid, coordinator(PLAN, folder=tmp_path / "run", observers=[killed_at(2)]))
-    (tmp_path / "run" / "summary.json").unlink()  # what SIGKILL leaves
+    for name in ("seal.json", "summary.json"):
+        (tmp_path / "run" / name).unlink()  # what SIGKILL leaves
     with pytest.raises(FileNotFoundError, match=r"To go on, start its server again, with this folder\."):
         Record.load(tmp_path / "run")
 
@@ -295,6 +299,94 @@ def test_a_trail_that_cannot_be_written_ends_the_run_with_the_next_step(tmp_path
     audit.note(Note("suspended", 0, "for long"))
     with pytest.raises(FileNotFoundError):
         audit(progress(1))
+
+
+def trail_with_mark(path, steps=4):
+    audit = Audit(path, lambda: 0.0, str)
+    for step in range(steps):
+        audit(progress(step, lost={0: f"silent in step {step}"} if step else ()))
+    return split(path.read_bytes()), audit.mark
+
+
+def test_a_trail_that_was_changed_is_not_gone_on_with(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    lines, mark = trail_with_mark(path)
+    assert len(lines) == mark.lines == 4
+    changed = lines[1].replace(b"silent", b"hidden")
+    assert changed != lines[1]
+    for text, why in (
+        ([lines[0], *lines[2:]], "line 2 does not follow line 1"),
+        ([lines[0], changed, *lines[2:]], "line 3 does not follow line 2"),
+        ([lines[1], lines[0], *lines[2:]], "line 1 is not the first line that was written"),
+        ([*lines[:2], lines[1], *lines[2:]], "line 3 does not follow line 2"),
+        ([b'{"event":"begun"}\n', *lines], "line 2 does not follow line 1"),
+        (lines[:3], "it ends after line 3, and had 4 lines or more"),
+        ([*lines[:3], lines[3].replace(b"silent", b"hidden")], "its first 4 lines are not those of the checkpoint"),
+        ([], "it ends after line 0, and had 4 lines or more"),
+    ):
+        path.write_bytes(b"".join(text))
+        with pytest.raises(ValueError, match=f"{why}.* Restore the file.*flower up --again"):
+            Audit(path, lambda: 0.0, str, resumed=True, reached=mark)
+        assert path.read_bytes() == b"".join(text), "a refusal changes nothing"
+    path.write_bytes(b"".join(lines) + b'{"time": "2026')  # killed while it wrote
+    again = Audit(path, lambda: 0.0, str, resumed=True, reached=mark)
+    again(progress(3))
+    again.end("finished")
+    after = split(path.read_bytes())
+    assert after[:4] == lines
+    assert [entry.event for entry in read(path)[4:]] == ["resumed", "ended"]
+    assert again.mark == chain_of(after).mark
+    assert not [*breaks(after)]
+
+
+def test_a_trail_from_before_there_was_a_chain_is_gone_on_with(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    lines, _ = trail_with_mark(path)
+    old = [re.sub(rb',"before":"[0-9a-f]*"', b"", line) for line in lines]
+    assert not any(b"before" in line for line in old)
+    path.write_bytes(b"".join(old))
+    again = Audit(path, lambda: 0.0, str, resumed=True)
+    again(progress(3))
+    after = split(path.read_bytes())
+    assert after[:4] == old
+    assert not [*breaks(after)]
+    assert [number for number, _ in breaks([*after[:2], *after[3:]])] == [4]
+
+
+def test_nothing_follows_the_end_of_a_trail(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    audit = Audit(path, lambda: 0.0, str)
+    audit(progress(0))
+    audit.end("finished")
+    audit.note(Note("turned away", None, "too late"))
+    audit.end("finished")
+    assert [entry.event for entry in read(path)] == ["begun", "ended"]
+
+
+def test_the_folder_of_a_coordinator_is_sealed_and_a_changed_one_does_not_go_on(tmp_path):
+    folder, plan = tmp_path / "run", dataclasses.replace(ATTACKED, until=phalanx.Until(4))
+
+    def carried_out(*observers):
+        with InProcessGrid(at_nodes(honest(plan, tmp_path / "memory"))) as grid:
+            coordinate(grid, coordinator(plan, folder=folder, observers=observers))
+
+    with pytest.raises(Killed):
+        carried_out(killed_at(2))
+    assert examine(folder).intact
+    (folder / SEAL).unlink()  # which a server that is killed has not
+    path = folder / "audit.jsonl"
+    whole = path.read_bytes()
+    lines = split(whole)
+    path.write_bytes(b"".join(lines[:2] + lines[3:]))
+    with pytest.raises(ValueError, match=r"audit\.jsonl is not the audit trail that this run wrote: line 3"):
+        carried_out()
+    path.write_bytes(whole)
+    carried_out()
+    assert verify(folder).status == 0
+    assert {"audit.jsonl", "asked.jsonl", "model.safetensors"} <= {*members(folder)}
+    lines = split(path.read_bytes())
+    path.write_bytes(b"".join(lines[:-1]))
+    assert [(f.kind, f.file, f.line) for f in verify(folder).findings] == [("missing", "audit.jsonl", len(lines))]
 
 
 def full(*_):

@@ -15,6 +15,7 @@ from phalanx.models import MLP
 from phalanx.runs.canonical import digest, import_path
 from phalanx.runs.models import SavedModels
 from phalanx.runs.record import Record
+from phalanx.runs.seal import SEAL
 from phalanx.trust import UntrustedError, announcing, named, reading
 from runs.configurable_classes import classes
 
@@ -76,6 +77,7 @@ def done(tmp_path_factory):
 def forged(done, folder, forgery):
     """A copy of a run's folder whose files name hostile code, and fit together."""
     shutil.copytree(done, folder)
+    (folder / SEAL).unlink()
     config, index = (json.loads((folder / name).read_text()) for name in ("run.json", "model.json"))
     config, index = forgery(config, index)
     summary = json.loads((folder / "summary.json").read_text()) | {"config_digest": digest(config)}

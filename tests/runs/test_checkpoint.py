@@ -63,6 +63,7 @@ from phalanx.runs.packing import pack, unpack
 from phalanx.runs.provenance import conditions
 from phalanx.runs.record import Record, as_lines
 from phalanx.runs.schema import StepRecord
+from phalanx.runs.seal import SEAL
 from phalanx.simulation import Deadline, Late, Lognormal
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.private_sgd import PrivateSGD
@@ -71,7 +72,7 @@ from runs.test_packing import same
 from toys import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold", "ignore:Truncate", "ignore:A round|A buffer")
-FILES = {"run.json", "history.jsonl", "summary.json", "model.safetensors", "model.json", "model.md"}
+FILES = {"run.json", "history.jsonl", "summary.json", "model.safetensors", "model.json", "model.md", "seal.json"}
 ALWAYS = Checkpoint(every_seconds=0)
 
 
@@ -579,7 +580,8 @@ def test_every_bit_of_a_checkpoint_counts(stopped):
 
 @pytest.mark.parametrize("content", [None, "", '{"step": 0}\n'])
 def test_a_history_that_is_not_the_checkpoints_is_an_error_with_the_remedy(stopped, content):
-    (stopped / "history.jsonl").unlink()
+    for name in ("history.jsonl", SEAL):
+        (stopped / name).unlink()
     if content is not None:
         (stopped / "history.jsonl").write_text(content)
     with pytest.raises(ValueError, match=r"first 4 lines are not those of its checkpoint\. Delete the folder, or rep"):
@@ -590,6 +592,7 @@ def test_lines_after_the_checkpoint_are_dropped_whole_or_torn(stopped, tmp_path)
     simulate(SMALL, folder=tmp_path / "plain")
     for tail in ("", '{"step": 99}\n', '{"step": 4, "vers'):
         copy = shutil.copytree(stopped, tmp_path / f"copy{len(tail)}")
+        (copy / SEAL).unlink()  # which a run that is killed has not
         with (copy / "history.jsonl").open("a") as file:
             file.write(tail)
         simulate(SMALL, folder=copy)

@@ -171,13 +171,13 @@ def test_a_record_is_saved_where_no_history_is_and_where_a_line_is_torn(finished
     assert Record.load(tmp_path / "new") == record
 
 
-def test_a_folder_is_cleared_before_a_new_run_its_summary_first(folder, monkeypatch):
+def test_a_folder_is_cleared_before_a_new_run_its_seal_and_its_summary_first(folder, monkeypatch):
     (folder / "report.html").write_text("old")
     removed = []
     unlink = type(folder).unlink
     monkeypatch.setattr(type(folder), "unlink", lambda p, **k: (removed.append(p.name), unlink(p, **k)))
     Record.begin(folder, {"seed": 7})
-    assert removed[0] == "summary.json"
+    assert removed[:2] == ["seal.json", "summary.json"]
     assert [f.name for f in folder.iterdir()] == ["run.json"]
     assert json.loads((folder / "run.json").read_text()) == {"seed": 7}
     with pytest.raises(FileNotFoundError, match=r"killed, or goes on. To repeat it: phalanx run --config .*run\.json"):
@@ -207,7 +207,7 @@ def test_a_folder_is_cleared_before_a_new_run_its_summary_first(folder, monkeypa
 def test_a_file_that_is_not_what_it_should_be_is_named(folder, name, content, why):
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=why) as error:
-        Record.load(folder)
+        Record.load(folder, unsealed=True)
     assert str(folder / ("summary.json" if content == "{}" else name)) in str(error.value)
     assert str(error.value).endswith("Delete the folder, or repeat the run with `phalanx run --again`.")
 
@@ -216,4 +216,4 @@ def test_a_summary_of_another_run_does_not_pass_for_that_of_this_one(finished, f
     simulate(Run(clients=3, until=Until(2), seed=1), folder=tmp_path / "other")
     shutil.copy(tmp_path / "other" / "summary.json", folder)
     with pytest.raises(ValueError, match=r"summary\.json is not the summary of this run: run\.json"):
-        Record.load(folder)
+        Record.load(folder, unsealed=True)

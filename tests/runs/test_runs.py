@@ -321,6 +321,7 @@ def test_a_new_run_that_is_killed_leaves_no_mixture_of_two(tmp_path, monkeypatch
     simulate(SHORT, folder=tmp_path)
     monkeypatch.setattr(Record, "save", lambda *_: None)  # nothing is written any more, as after kill -9
     monkeypatch.setattr(ModelKeeper, "keep", lambda _: None)
+    monkeypatch.setattr("phalanx.runs.session.seal", lambda *_: None)
     other, stop = dataclasses.replace(SHORT, seed=1), at_step(1, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         simulate(other, folder=tmp_path, observers=[stop], checkpoint=None)

@@ -46,6 +46,7 @@ from phalanx.runs.models import (
     layout,
 )
 from phalanx.runs.scores import scores
+from phalanx.runs.seal import SEAL
 from phalanx.training.sgd import ExponentialLR, LocalSGD
 from phalanx.training.vector import FlatModule
 
@@ -345,21 +346,27 @@ def test_values_that_do_not_fit_and_files_that_are_damaged(tmp_path):
         record.model(9)
     (tmp_path / MODEL).write_bytes((tmp_path / MODEL).read_bytes()[:-5])
     with pytest.raises(ValueError, match=r"model.safetensors holds no model: .*Repeat the run"):
-        Record.load(tmp_path).model()
+        Record.load(tmp_path, unsealed=True).model()
     (tmp_path / INDEX).write_text('{"identity": 3}')
     with pytest.raises(ValueError, match="is not an index of models"):
-        Record.load(tmp_path)
+        Record.load(tmp_path, unsealed=True)
 
 
 def test_a_run_can_keep_none(tmp_path):
     record = simulate(SMALL, folder=tmp_path, models=None)
     assert record.models is None
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["history.jsonl", "run.json", "summary.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "history.jsonl",
+        "run.json",
+        "seal.json",
+        "summary.json",
+    ]
 
 
 def test_a_run_of_an_older_version_has_no_models(tmp_path):
     simulate(SMALL, folder=tmp_path)
-    (tmp_path / INDEX).unlink()
+    for name in (INDEX, SEAL):
+        (tmp_path / name).unlink()
     with pytest.raises(LookupError, match="has not kept its models: repeat it"):
         Record.load(tmp_path).model()
 

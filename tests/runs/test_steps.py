@@ -3,7 +3,6 @@
 import copy
 import pickle
 import tracemalloc
-from hashlib import sha256
 
 import pytest
 from hypothesis import given
@@ -16,6 +15,7 @@ from phalanx.runs.history import History
 from phalanx.runs.plan import Run
 from phalanx.runs.record import Record, as_lines, read_lines
 from phalanx.runs.schema import StepRecord, to_json
+from phalanx.runs.seal import Mark, chain_of, split
 from phalanx.runs.session import simulate
 from phalanx.runs.steps import BLOCK, StoredSteps
 
@@ -91,10 +91,12 @@ def test_the_first_lines_of_a_file_are_checked_and_stay_there(tmp_path):
     steps = some(7)
     stored(tmp_path, steps)
     path = tmp_path / "history.jsonl"
-    assert read_lines(path, 5, sha256(as_lines(steps[:5])).hexdigest()) == steps[:5]
-    for count, digest in ((5, "0" * 64), (9, sha256(path.read_bytes()).hexdigest())):
+    lines = split(as_lines(steps))
+    assert read_lines(path, chain_of(lines[:5]).mark) == steps[:5]
+    whole = chain_of(lines).mark
+    for mark in (Mark(5, "0" * 64), whole._replace(lines=9), whole._replace(lines=5)):
         with pytest.raises(ValueError, match="lines are not those of its checkpoint"):
-            read_lines(path, count, digest)
+            read_lines(path, mark)
 
 
 def test_a_history_with_a_file_holds_no_steps_in_memory(tmp_path):

@@ -28,6 +28,7 @@ from phalanx.runs.checkpoint import Header, peek
 from phalanx.runs.lock import LOCK, exclusive
 from phalanx.runs.models import MODEL
 from phalanx.runs.record import CHECKPOINT, SUMMARY, Record
+from phalanx.runs.seal import SEAL, check_resumed
 from phalanx.wording import plural
 
 DATA = "data"  # folder of the shares of the digits
@@ -124,8 +125,9 @@ def _begin(options: Options, folder: Path, results: Path, console: Console) -> i
     with exclusive(results):
         stopped = _stopped(results, again=options.again)
         if stopped is not None and not options.again and _before(note) == settings:
+            check_resumed(results)
             console.print(f"Goes on after step {stopped.step}, where the run was stopped. (--again starts over.)")
-            for name in (STATUS, SUMMARY):
+            for name in (SEAL, STATUS, SUMMARY):
                 (results / name).unlink(missing_ok=True)
             return stopped.lines
         if (results / CHECKPOINT).is_file():

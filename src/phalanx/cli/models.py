@@ -15,7 +15,7 @@ from phalanx.cli.configuration import Draft, parameters
 from phalanx.cli.evaluating import Evaluating
 from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
-from phalanx.cli.terminal import TRUTH, escape
+from phalanx.cli.terminal import TRUTH, escape, say_unsealed
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Source
 from phalanx.data.table_files import TableFile
@@ -37,7 +37,7 @@ ROWS = 50  # clients and classes that a table lists, at most
 
 def evaluate_command(options: Options, console: Console) -> int:
     """Print how good the models of a run are: on all examples, by class, by client; return the exit status."""
-    record, given = _loaded(options), options.draft.make(Evaluating)
+    record, given = _loaded(options, console), options.draft.make(Evaluating)
     own = (given.module or "").rpartition(".")[0]
     with reading(trust=options.trust, allowed=frozenset([own])):
         return _evaluate(record, given, console)
@@ -76,10 +76,12 @@ def _examples(source: Source, folder: Path | None, inputs: ModelInputs | None, c
     return source.load(folder)[1]
 
 
-def _loaded(options: Options) -> Record:
+def _loaded(options: Options, console: Console) -> Record:
     if not options.folder.is_dir():
         raise InfeasibleError(f"There is no folder {options.folder}. Name that of a run, such as runs/NAME.")
-    return Record.load(options.folder, trust=options.trust)
+    record = Record.load(options.folder, trust=options.trust, unsealed=options.unsealed)
+    say_unsealed({options.folder: record}, console)
+    return record
 
 
 def _kept(record: Record, *, best: bool) -> Models:
@@ -216,7 +218,7 @@ def _mean(values: Iterable[float]) -> float:
 def export_command(options: Options, console: Console) -> int:
     """Write a model of a run in a format; return the exit status."""
     form = _format(options)
-    record = _loaded(options)
+    record = _loaded(options, console)
     models = _kept(record, best=options.best)
     try:
         state = models.state(options.client)

@@ -127,6 +127,19 @@ def demo() -> Parser:
     return parser
 
 
+VERIFY = "Show what was changed in the folder of a run since the run ended."
+VERIFY_STATUS = """Exit status: 0 if all is as the run left it, 1 if something was changed or is missing, 2 if that
+cannot be told. A seal shows accidents and careless changes; it is no signature."""
+
+
+def verify() -> Parser:
+    """Return the parser of `phalanx verify`."""
+    missing = "Name the folder of a run, such as runs/NAME."
+    parser = Parser("phalanx verify", VERIFY, missing=missing, epilog=VERIFY_STATUS)
+    parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
+    return parser
+
+
 REPORT = "Make one page of one or more runs that are done, or were stopped."
 
 
@@ -137,6 +150,7 @@ def report() -> Parser:
     help_ = "Where to put the page, a file or a folder; the first run's if not given."
     parser.add_argument("--out", type=path, help=help_)
     parser.add_argument("--title", default="Federated runs", help="Title of the page. (default: %(default)s)")
+    _add_unsealed(parser)
     return parser
 
 
@@ -153,6 +167,7 @@ def evaluate() -> Parser:
     parser = Form("phalanx evaluate", EVALUATE, Evaluating, missing=missing, usage=usage)
     parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
     _add_trust(parser)
+    _add_unsealed(parser)
     return parser
 
 
@@ -175,6 +190,7 @@ def export() -> Parser:
     help_ = "For onnx, if the record does not know it: the shape of one example, such as 3 32 32."
     parser.add_argument("--shape", type=int, nargs="+", metavar="SIZE", help=help_)
     _add_trust(parser)
+    _add_unsealed(parser)
     return parser
 
 
@@ -268,6 +284,7 @@ def compare() -> Parser:
     help_ = "Accuracy for the time to accuracy, from 0 to 1; 95 %% of the best mean if not given."
     parser.add_argument("--target", type=float, help=help_)
     _add_trust(parser)
+    _add_unsealed(parser)
     return parser
 
 
@@ -405,6 +422,11 @@ def _add_roster(parser: Parser, action: str) -> None:
 def _add_trust(parser: Parser) -> None:
     help_ = "Import classes from elsewhere that a record names, which runs their code; what is imported is said before."
     parser.add_argument("--trust", action="store_true", help=help_)
+
+
+def _add_unsealed(parser: Parser) -> None:
+    help_ = "Read folders that were changed since their run ended, which is then said."
+    parser.add_argument("--unsealed", action="store_true", help=help_)
 
 
 def _add_data_dir(parser: Parser) -> None:

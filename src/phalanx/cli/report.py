@@ -3,6 +3,7 @@
 from rich.console import Console
 
 from phalanx.cli.parser import Options
+from phalanx.cli.terminal import say_unsealed
 from phalanx.report import write
 from phalanx.runs.files import inside
 from phalanx.runs.record import REPORT, Record
@@ -10,7 +11,8 @@ from phalanx.runs.record import REPORT, Record
 
 def report_command(options: Options, console: Console) -> int:
     """Write a page of runs that are done; return the exit status."""
-    records = [Record.load(folder) for folder in options.runs]
+    records = [Record.load(folder, unsealed=options.unsealed) for folder in options.runs]
+    say_unsealed(dict(zip(options.runs, records, strict=True)), console)
     target = options.out or options.runs[0]
     page = write(records, inside(target, REPORT) if target.is_dir() else target, options.title)
     console.print(f"Report: {page}", soft_wrap=True)

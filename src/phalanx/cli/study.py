@@ -1,6 +1,7 @@
 """`phalanx study` and `phalanx compare`: many runs, side by side."""
 
 import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from phalanx.experiments.study import Study
 from phalanx.experiments.trace import Trace
 from phalanx.runs.record import Record
 from phalanx.trust import UntrustedError, reading
-from phalanx.wording import plural
+from phalanx.wording import plural, visible
 
 
 def study_command(options: Options, console: Console) -> int:
@@ -82,19 +83,23 @@ def compare_command(options: Options, console: Console) -> int:
     check_folder(options.folder)
     if options.target is not None and not 0 < options.target <= 1:
         raise InfeasibleError(f"--target must be an accuracy in (0, 1], got {options.target}.")
+    notes = list[str]()
     with reading(trust=options.trust):
-        traces = [trace for folder in options.runs for trace in _traces(folder, console)]
+        traces = [trace for folder in options.runs for trace in _traces(folder, options, notes, console)]
         results = compared(traces, options.name, options.target)
+    results = replace(results, notes=(*results.notes, *notes))
     return _show(results, options.folder, shlex.join(["phalanx", "compare", *map(str, options.runs)]), console)
 
 
-def _traces(folder: Path, console: Console) -> list[Trace]:
-    """Return the records in a folder: that of a run, or of a study."""
+def _traces(folder: Path, options: Options, notes: list[str], console: Console) -> list[Trace]:
+    """Return the records in a folder: that of a run, or of a study; note on the results if a run is not sealed."""
     if not folder.is_dir():
         raise InfeasibleError(f"There is no folder {folder}. Name that of a run, or of a study.")
     if found := list(Store(folder).traces()):
         return found
-    record = Record.load(folder)
+    record = Record.load(folder, unsealed=options.unsealed)
+    if record.seal is not None and record.seal.sentence:
+        notes.append(f"{visible(str(folder))}: {record.seal.sentence}")
     try:
         plan = plan_of(record)
     except ValueError as error:  # of real clients, or with a class that is not here: what its server knew

@@ -4,10 +4,12 @@ A client is excluded if it takes no part any more; an update is filtered if the 
 it failed the checks of the guard.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
@@ -25,6 +27,13 @@ STATUS = {"failed": " [red]failed[/]", "stopped": " [yellow]stopped[/]"}
 def escape(text: str) -> str:
     """Return text for tables and lines of `rich`, in which neither markup nor control characters do anything."""
     return escape_markup(visible(text, lines=True))
+
+
+def say_unsealed(records: Mapping[Path, Record], console: Console) -> None:
+    """Print which folders were changed since their run ended, or have no seal that could show it."""
+    for folder, record in records.items():
+        if record.seal is not None and record.seal.sentence:
+            console.print(f"[yellow]{escape(f'{folder}: {record.seal.sentence}')}[/]", soft_wrap=True)
 
 
 def results(records: Sequence[Record]) -> Table:

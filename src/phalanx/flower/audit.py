@@ -1,11 +1,13 @@
 """The audit trail: enrolments, suspensions, exclusions and unused updates of clients, with reasons and scores.
 
-One JSON object per line, in `audit.jsonl` in the folder of the history, each with the same nine fields:
+One JSON object per line, in `audit.jsonl` in the folder of the history, each with the same ten fields:
 
 * `time`: wall clock in UTC, as `2026-11-21T20:16:00.000Z`; `seconds`: of the run;
 * `step` and `version` (server updates) of the run at that time, the last step that was done;
 * `event`: one of the below; `client`: its id, null where the event is of no known client; `name`: in the roster;
-* `why`: in words; `score`: the method's own figure, by which it decided, null where there is none.
+* `why`: in words; `score`: the method's own figure, by which it decided, null where there is none;
+* `before`: the link of the line before, in a hash chain over all lines (`phalanx.runs.seal`). Lines of trails from
+  before there was a chain have none.
 
 | event | when |
 | --- | --- |
@@ -25,7 +27,9 @@ One JSON object per line, in `audit.jsonl` in the folder of the history, each wi
 
 Lines are only ever added, in the order of their time.  Events while a run waits for its clients are before the line
 `begun` or `resumed`, with the step and the seconds of that.  If a killed run goes on, the line `resumed` names the step
-after which everything is done again: equal events are not written twice, and different ones follow that line.
+after which everything is done again: equal events are not written twice, and different ones follow that line.  A
+trail whose lines were changed, removed or added is refused: those up to the checkpoint by the link that it holds, later
+ones by their chain.  That lines were cut off at the end after the checkpoint is not found.
 """
 
 import math
@@ -33,6 +37,8 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -44,6 +50,7 @@ from phalanx.core import Progress
 from phalanx.engine.suspicion import in_words
 from phalanx.runs.checkpoint import settle
 from phalanx.runs.schema import from_json, to_json
+from phalanx.runs.seal import Chain, Mark, breaks, chain_of, split
 
 AUDIT = "audit.jsonl"
 MARKS = ("begun", "resumed", "ended")  # of the run, which are written each time
@@ -63,6 +70,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     why: str
     score: float | None
+    before: str = ""
 
 
 class Note(NamedTuple):
@@ -84,12 +92,27 @@ class Audit:
         now: seconds of the run.
         name: of a client, for people.
         resumed: whether the run goes on. If not, the trail of an earlier run is moved aside, under the time of that.
+        reached: the place that the trail had come to at the checkpoint of a run that goes on; None if that is not
+            known.
+
+    Raises:
+        ValueError: the trail of a run that goes on was changed.
     """
 
     def __init__(
-        self, path: Path | None, now: Callable[[], float], name: Callable[[int], str], *, resumed: bool = False
+        self,
+        path: Path | None,
+        now: Callable[[], float],
+        name: Callable[[int], str],
+        *,
+        resumed: bool = False,
+        reached: Mark | None = None,
     ) -> None:
         self._path, self._now, self._name, self._resumed = path, now, name, resumed
+        if path is not None and resumed:
+            _check(path, reached)
+        self._chain = Chain()
+        self._ended = False
         self._lock = threading.Lock()
         self._waiting: list[Entry] | None = []  # None: the run has begun
         self._step, self._version = 0, 0
@@ -115,6 +138,8 @@ class Audit:
     def note(self, note: Note) -> None:
         """Record an event between steps, from any thread.  An error is raised at the next step."""
         with self._lock:
+            if self._ended:
+                return
             entry = self._entry(note)
             if self._waiting is not None:
                 self._waiting.append(entry)
@@ -125,10 +150,17 @@ class Audit:
                 self._failed = error
 
     def end(self, why: str) -> None:
-        """Record that the run is over, or stopped."""
+        """Record that the run is over, or stopped; what comes later is no event of it, and not recorded."""
         with self._lock:
-            if self._waiting is None:
+            if self._waiting is None and not self._ended:
                 self._write([self._entry(Note("ended", None, why))])
+            self._ended = True
+
+    @property
+    def mark(self) -> Mark | None:
+        """The place that the trail has come to; None if nothing is kept, or the run has not begun."""
+        with self._lock:
+            return None if self._path is None or self._waiting is not None else self._chain.mark
 
     def _begin(self, progress: Progress) -> None:
         """Prepare the file: earlier notes, then the line that the run begins, or goes on."""
@@ -153,6 +185,7 @@ class Audit:
         whole = self._path.read_bytes().rpartition(b"\n")
         if whole[2]:
             os.truncate(self._path, len(whole[0] + whole[1]))
+        self._chain = chain_of(split(whole[0] + whole[1]))
         for entry in read(self._path):
             if entry.event not in (*MARKS, *OF_CLIENTS):
                 self._known[_key(entry)] += 1
@@ -193,10 +226,21 @@ class Audit:
         new = [entry for entry in entries if not self._repeats(entry)]
         if self._path is None or not new:
             return
+        lines, chain = list[bytes](), copy(self._chain)
+        for entry in new:
+            lines.append(to_json(msgspec.structs.replace(entry, before=chain.mark.link)) + b"\n")
+            chain.add(lines[-1])
         with self._path.open("ab") as file:
-            file.write(b"".join(to_json(entry) + b"\n" for entry in new))
-            file.flush()
-            os.fsync(file.fileno())
+            size = file.tell()
+            try:
+                file.write(b"".join(lines))
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                with suppress(OSError):  # what comes later must not follow half a line
+                    os.truncate(self._path, size)
+                raise
+        self._chain = chain
         if not self._settled:
             settle(self._path.parent)
             self._settled = True
@@ -214,6 +258,27 @@ def _key(entry: Entry) -> tuple[object, ...]:
     """Return the common part of two lines of one event; of an enrolment, also of its repetitions."""
     what = (entry.event, entry.client, entry.why)
     return what if entry.event == "enrolled" else (*what, entry.step, entry.version, entry.name, entry.score)
+
+
+def _check(path: Path, reached: Mark | None) -> None:
+    """Raise `ValueError` if the trail of a run that goes on is not as the run left it."""
+    lines = split(path.read_bytes()) if path.is_file() else []
+    lines = [line for line in lines if line.endswith(b"\n")]  # the last may be half of one
+    if (found := next(breaks(lines), None)) is not None:
+        raise _altered(path, f"line {found[0]} {found[1]}")
+    if reached is None:
+        return
+    if len(lines) < reached.lines:
+        raise _altered(path, f"it ends after line {len(lines)}, and had {reached.lines} lines or more")
+    if chain_of(lines[: reached.lines]).mark != reached:
+        raise _altered(path, f"its first {reached.lines} lines are not those of the checkpoint")
+
+
+def _altered(path: Path, why: str) -> ValueError:
+    return ValueError(
+        f"{path} is not the audit trail that this run wrote: {why}. Restore the file. To start over, which moves it "
+        "aside: `phalanx flower up --again`, or Checkpoint(resume=False)."
+    )
 
 
 def set_aside(path: Path) -> None:

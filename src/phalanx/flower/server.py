@@ -287,6 +287,8 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
             inputs=coordinator.inputs,
             architecture=coordinator.architecture,
         ),
+        audit=AUDIT,
+        audited=lambda: audit.mark,
     )
     resumed = session.resumed.snapshot
     audit = Audit(
@@ -294,6 +296,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         lambda: transport.now,
         lambda i: name_of(transport, i),
         resumed=resumed is not None,
+        reached=session.resumed.audit,
     )
     transport = FlowerTransport(
         grid,

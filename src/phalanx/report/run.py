@@ -79,6 +79,7 @@ class RunView:
     style: Style
     status: str  # "finished", "stopped" or "failed"
     error: str
+    unsealed: str  # what a seal shows, or that there is none; empty if the record is as its run left it
     sentence: str
     row: Mapping[str, tables.Cell]
     tiles: tuple[tuple[str, tables.Cell, str], ...]
@@ -114,6 +115,7 @@ def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: s
         style=style,
         status=record.summary.status,
         error=outcome.error(record),
+        unsealed="" if record.seal is None else record.seal.sentence,
         sentence=outcome.sentence(ledger),
         row=tables.comparison(ledger),
         tiles=tables.tiles(ledger),

@@ -34,6 +34,7 @@ from phalanx.runs.history import History
 from phalanx.runs.packing import Packed, Unpackable, pack, unpack
 from phalanx.runs.record import CHECKPOINT, HISTORY, read_lines
 from phalanx.runs.schema import StepRecord
+from phalanx.runs.seal import Mark, check_resumed
 
 MAGIC = b"phalanx checkpoint 1\n"
 CHUNK = 1 << 20  # bytes that are read at once
@@ -101,15 +102,20 @@ class Header(NamedTuple):
     origin: Origin
     step: int
     lines: int  # of history, so far
-    digest: str  # SHA-256 of these
+    link: str  # of the last of these; see `phalanx.runs.seal`
     seconds: float  # wall time that the run has taken
     form: dict[str, Any]  # of the snapshot; see `phalanx.runs.packing`
+    audit: Mark | None = None  # the place that the audit trail of a deployment has come to
 
 
 KINDS = get_type_hints(Header)  # by field
 
 
 # Saving
+
+
+def no_audit() -> None:
+    """Return nothing: a simulated run has no audit trail."""
 
 
 class Held(NamedTuple):
@@ -128,13 +134,21 @@ class CheckpointWriter:
         origin: of the run.
         history: the run's, which is brought to the disk first.
         begun: when the run would have begun if it had never been stopped, by `time.perf_counter`.
+        audit: returns the place that the audit trail has come to; None if there is none.
     """
 
     def __init__(
-        self, folder: Path | None, when: Checkpoint | None, origin: Origin, history: History, begun: float
+        self,
+        folder: Path | None,
+        when: Checkpoint | None,
+        origin: Origin,
+        history: History,
+        begun: float,
+        *,
+        audit: Callable[[], Mark | None] = no_audit,
     ) -> None:
         self.path = folder / CHECKPOINT if folder and when else None
-        self.origin, self.history, self.begun = origin, history, begun
+        self.origin, self.history, self.begun, self._audit = origin, history, begun, audit
         self.every = when.every_seconds if when else math.inf
         self.step = 0  # that of the file; 0 if this run has written none
         self.holds_this_step = True  # whether it holds a snapshot of the present step, or is to hold none
@@ -168,7 +182,9 @@ class CheckpointWriter:
                 stacklevel=3,
             )
             return
-        header = Header(self.origin, snapshot.step, *self.history.mark(), now - self.begun, packed.form)
+        header = Header(
+            self.origin, snapshot.step, *self.history.mark, now - self.begun, packed.form, audit=self._audit()
+        )
         self._held = held = Held(header, packed)
         self._next_look = now + (time.perf_counter() - now) / LOOKING if self.every else 0.0
         if now - self._last_write >= self._pause(packed):
@@ -214,6 +230,7 @@ class Resumption(NamedTuple):
     snapshot: Snapshot[Any] | None = None
     lines: Sequence[StepRecord] = ()  # of history, up to there
     seconds: float = 0.0  # wall time that the run has taken
+    audit: Mark | None = None  # the place that the audit trail had come to
 
 
 def resumption(folder: Path | None, when: Checkpoint | None, here: Origin, device: torch.device) -> Resumption:
@@ -242,13 +259,14 @@ def resumption(folder: Path | None, when: Checkpoint | None, here: Origin, devic
             f"{folder} holds this run up to step {step}, computed with {why}: it would not give the same bits. "
             "Compute it as before to go on, or start it over: `phalanx run --again`, or Checkpoint(resume=False)."
         )
+    check_resumed(folder)
     header, pieces = _read(folder / CHECKPOINT)
-    lines = read_lines(folder / HISTORY, header.lines, header.digest)
+    lines = read_lines(folder / HISTORY, Mark(header.lines, header.link))
     try:
         snapshot = unpack(header.form, pieces, device)
     except ValueError as error:
         raise _damaged(folder / CHECKPOINT, str(error)) from error
-    return Resumption(snapshot, lines, header.seconds)
+    return Resumption(snapshot, lines, header.seconds, header.audit)
 
 
 def peek(folder: Path) -> Header | None:

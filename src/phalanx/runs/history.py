@@ -4,7 +4,6 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import sha256
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from phalanx.core import AnyState, Progress, Updates, Verdict
 from phalanx.promises import Promise
 from phalanx.runs.files import replacing
 from phalanx.runs.schema import PromiseRecord, StepRecord, from_json, plain, to_json
+from phalanx.runs.seal import Mark, chain_of
 from phalanx.runs.steps import StoredSteps
 from phalanx.training.evaluation import Metrics
 
@@ -46,9 +46,7 @@ class History:
         lines: Sequence[StepRecord] = (),
     ) -> None:
         self.lines: list[StepRecord] | StoredSteps = lines if isinstance(lines, StoredSteps) else list(lines)
-        self._digest = sha256()
-        for step in self.lines:
-            self._digest.update(to_json(step) + b"\n")
+        self._chain = chain_of(map(_line, self.lines))
         self._begun = False
         self._observed, self._measure = tuple(observed), measure
         self._path, self._prepare = path, prepare
@@ -106,9 +104,12 @@ class History:
         if (metrics := measure(last.state, last.enrolled)) is not None:
             self._write(StepRecord(step=last.step, version=last.state.version, seconds=last.now, metrics=metrics))
 
-    def mark(self) -> tuple[int, str]:
-        """Return the number of lines, and their SHA-256 as `read_lines` computes it."""
-        return len(self.lines), self._digest.hexdigest()
+    @property
+    def mark(self) -> Mark:
+        """The number of lines, and the last link of their chain."""
+        if self._chain.mark.lines != len(self.lines):  # an interrupt can fall between the two
+            self._chain = chain_of(map(_line, self.lines))
+        return self._chain.mark
 
     def sync(self) -> None:
         """Bring the lines to the disk, where a loss of power does not reach them."""
@@ -122,7 +123,7 @@ class History:
             self._prepare()
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(self._path) as file:
-                lengths = [file.write(to_json(step) + b"\n") - 1 for step in self.lines]
+                lengths = [file.write(_line(step)) - 1 for step in self.lines]
                 if isinstance(self.lines, StoredSteps):
                     self.lines.close()
             self._file = self._path.open("r+b", buffering=0)
@@ -155,7 +156,7 @@ class History:
             self.lines.note(len(text))
         else:
             self.lines.append(from_json(text, StepRecord))  # as it is read back: with None for what is not finite
-        self._digest.update(text + b"\n")
+        self._chain.add(text + b"\n")
 
     def settled(self) -> Sequence[StepRecord]:
         """Return the steps of a run that is over: a list, unless they are many and in the file."""
@@ -167,6 +168,11 @@ class History:
             self.lines.cut(count)
             self._file.truncate(self.lines.size)
             self._file.seek(self.lines.size)
+            self._chain = chain_of(map(_line, self.lines))
+
+
+def _line(step: StepRecord) -> bytes:
+    return to_json(step) + b"\n"
 
 
 def _verdicts(verdicts: Mapping[int, Verdict]) -> dict[int, Verdict]:

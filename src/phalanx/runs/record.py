@@ -10,7 +10,6 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -25,6 +24,7 @@ from phalanx.runs.display import brief, frame, html, plot
 from phalanx.runs.files import clear_partial, inside, write_inside
 from phalanx.runs.models import BEST, INDEX, Models, forget
 from phalanx.runs.schema import StepRecord, Summary, from_json, plain, to_json
+from phalanx.runs.seal import Chain, Examination, Mark, check, unseal
 from phalanx.runs.steps import StoredSteps, read_step
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Record:
         summary: the outcome.
         models: the models of the end; None if there are none.
         best: the models of the best evaluation; None if they were not kept.
+        seal: how its folder compares with its seal; None if it was not read from a folder.
     """
 
     config: dict[str, Any]
@@ -53,6 +54,7 @@ class Record:
     summary: Summary
     models: Models | None = field(default=None, compare=False)
     best: Models | None = field(default=None, compare=False)
+    seal: Examination | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -130,7 +132,7 @@ class Record:
 
     @staticmethod
     def begin(folder: Path, config: Mapping[str, Any], *, resumed: bool = False) -> None:
-        """Make `folder` ready for a run: remove the files of another one, its summary first.
+        """Make `folder` ready for a run: remove the files of another one, its seal and its summary first.
 
         So whenever a run is killed, its folder holds either no summary, or all of one run.
 
@@ -140,6 +142,7 @@ class Record:
             resumed: whether the run goes on from the checkpoint and the history in the folder.
         """
         folder.mkdir(parents=True, exist_ok=True)
+        unseal(folder)
         for name in (SUMMARY, REPORT) if resumed else (SUMMARY, REPORT, CHECKPOINT, HISTORY):
             (folder / name).unlink(missing_ok=True)
         forget(folder, best=not resumed)
@@ -156,18 +159,22 @@ class Record:
         write_inside(folder, SUMMARY, msgspec.json.format(to_json(self.summary), indent=1) + b"\n")
 
     @classmethod
-    def load(cls, folder: Path | str, *, trust: bool = False) -> "Record":
+    def load(cls, folder: Path | str, *, trust: bool = False, unsealed: bool = False) -> "Record":
         """Read the record of a run that ended.
 
         Args:
             folder: of the run.
             trust: whether `model` may import a network from elsewhere that the record names, and run its code.
+            unsealed: whether it is read even if it was changed since the run ended; `seal` says what was. Folders
+                without a seal are always read.
 
         Raises:
+            SealError: the folder was changed since the run ended.
             FileNotFoundError: the folder holds no run that ended.
             ValueError: a file is damaged, or belongs to another run than the rest.
         """
         folder = Path(folder)
+        seal = check(folder, unsealed=unsealed)
         if missing := [name for name in (CONFIG, SUMMARY, HISTORY) if not (folder / name).is_file()]:
             raise FileNotFoundError(_unfinished(folder, missing))
         for name in (CONFIG, SUMMARY, HISTORY):
@@ -183,7 +190,7 @@ class Record:
         models, best = (
             Models.load(at, trust=trust) if (at / INDEX).is_file() else None for at in (folder, folder / BEST)
         )
-        return cls(config, history, summary, models, best)
+        return cls(config, history, summary, models, best, seal)
 
 
 def as_lines(history: Iterable[StepRecord]) -> bytes:
@@ -191,25 +198,25 @@ def as_lines(history: Iterable[StepRecord]) -> bytes:
     return b"".join(to_json(step) + b"\n" for step in history)
 
 
-def read_lines(path: Path, count: int, digest: str) -> StoredSteps:
+def read_lines(path: Path, mark: Mark) -> StoredSteps:
     """Return the first steps of a history, which stay in its file.
 
     Args:
         path: of the file.
-        count: number of lines.
-        digest: their SHA-256.
+        mark: their number, and the last link of their chain.
 
     Raises:
         ValueError: the file does not begin with these lines.
     """
-    found, lengths = sha256(), array("Q")
+    found, lengths = Chain(), array("Q")
     if path.is_file():
         with path.open("rb") as file:
-            for line in islice(file, count):
-                found.update(line)
+            for line in islice(file, mark.lines):
+                found.add(line)
                 lengths.append(len(line) - 1)
-    if len(lengths) != count or found.hexdigest() != digest:
-        raise _unusable(path, "the history of this run", f"its first {count} lines are not those of its checkpoint")
+    if found.mark != mark:
+        why = f"its first {mark.lines} lines are not those of its checkpoint"
+        raise _unusable(path, "the history of this run", why)
     return StoredSteps(path, lengths)
 
 

@@ -38,7 +38,16 @@ from phalanx.engine.reference import Train
 from phalanx.engine.suspicion import Watch
 from phalanx.runs.canonical import source
 from phalanx.runs.card import card
-from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, Resumption, peek, resumption
+from phalanx.runs.checkpoint import (
+    EVERY_MINUTE,
+    Checkpoint,
+    CheckpointWriter,
+    Origin,
+    Resumption,
+    no_audit,
+    peek,
+    resumption,
+)
 from phalanx.runs.federation import Federation, population
 from phalanx.runs.files import write_inside
 from phalanx.runs.history import History, Measure
@@ -49,6 +58,7 @@ from phalanx.runs.preflight import ACCEPTED
 from phalanx.runs.provenance import conditions, provenance
 from phalanx.runs.record import HISTORY, Record
 from phalanx.runs.schema import StepRecord
+from phalanx.runs.seal import Mark, seal
 from phalanx.runs.summary import Ending, Population, RunInfo, ending, record_of
 from phalanx.signals import Holding
 from phalanx.simulation.executor import ExecutorFactory
@@ -104,6 +114,8 @@ class Session:
         begun: when it began, by `time.perf_counter`; None: now.
         on_end: called with how the run ended, before its record is made; of a run that raises, only if it has a folder.
         models: keeps the models of the run.
+        audit: the name of the audit trail in the folder.
+        audited: returns the place that it has come to; None if there is none.
     """
 
     def __init__(
@@ -120,6 +132,8 @@ class Session:
         begun: float | None = None,
         on_end: Callable[[Ending], None] = ignore,
         models: ModelKeeper,
+        audit: str = "",
+        audited: Callable[[], Mark | None] = no_audit,
     ) -> None:
         begun = time.perf_counter() if begun is None else begun
         self.info, self.folder = info, folder
@@ -131,7 +145,8 @@ class Session:
         ready = partial(_make_ready, folder, info, self.resumed)
         self.history = History(observed, measure, path, ready, self.resumed.lines)
         self._holding, self._stepped = Holding(self._safe), False
-        self.keeper = CheckpointWriter(folder, checkpoint, origin, self.history, self.begun)
+        self.keeper = CheckpointWriter(folder, checkpoint, origin, self.history, self.begun, audit=audited)
+        self._audit, self._audited = audit, audited
         self.failure: Exception | None = None  # by which the run had to stop, where that is its result
         self.record: Record | None = None  # once it has ended
         self.state: AnyState  # the last, once it has begun
@@ -217,7 +232,10 @@ class Session:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._holding.leave()
         try:
-            self._close(error)
+            try:
+                self._close(error)
+            finally:
+                self._seal()
         finally:
             self._holding.end(stopped=isinstance(error, KeyboardInterrupt))
 
@@ -246,6 +264,17 @@ class Session:
             finally:
                 with self._noted(error, "how the run ended is not all on record", OSError):
                     self._end(error)
+
+    def _seal(self) -> None:
+        """Seal the folder, if it holds the record of this run; warn if that is not possible."""
+        if self.folder is None or self.record is None:
+            return
+        audited = self._audited()
+        known = {HISTORY: self.history.mark} | ({} if audited is None else {self._audit: audited})
+        try:
+            seal(self.folder, self.info.identity, known)
+        except (OSError, ValueError) as failure:
+            warnings.warn(f"The record of this run has no seal: {failure}", stacklevel=2)
 
     def keep_models(self) -> None:
         """Keep the models of the last step; raise `OSError` if they cannot be written."""

@@ -1,0 +1,50 @@
+"""`phalanx verify`: what was changed in the folder of a run since the run ended."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from phalanx.cli.parser import Options
+from phalanx.cli.terminal import escape
+from phalanx.runs.seal import Finding
+from phalanx.runs.verification import Verification, verify
+
+LISTED = 100  # findings that are printed, at most
+
+INTEGRITY = {
+    "yes": "intact. What is there is as the run left it.",
+    "no": "broken.",
+    "unknown": "not known. The folder has no seal: it was made before runs were sealed, or its seal was removed.",
+}
+COMPLETENESS = {
+    "yes": "complete. All that the run left is there.",
+    "no": "not complete.",
+    "unknown": "not known. Only a seal says what was there.",
+}
+NOT_OVER = "not complete. Its run goes on, or was killed."
+
+
+def verify_command(options: Options, console: Console) -> int:
+    """Print the verdicts and what they rest on; return the exit status."""
+    found = verify(options.folder)
+    for line in text(found):
+        console.print(escape(line), soft_wrap=True)
+    return found.status
+
+
+def text(found: Verification) -> list[str]:
+    """Return the verdicts and the findings, line by line."""
+    missing = [finding for finding in found.findings if finding.kind == "missing"]
+    changed = [finding for finding in found.findings if finding.kind != "missing"]
+    lines = [f"Compared with the seal: {found.compared}."] if found.compared else []
+    lines += [f"Integrity: {INTEGRITY[found.integrity]}", *_listed(changed)]
+    lines += [f"Completeness: {COMPLETENESS[found.completeness] if found.ended else NOT_OVER}", *_listed(missing)]
+    if found.others:
+        lines.append(f"Not of the record, and not sealed: {', '.join(found.others)}.")
+    return lines
+
+
+def _listed(findings: Sequence[Finding]) -> list[str]:
+    more = len(findings) - LISTED
+    lines = [f"  {finding.text}" for finding in findings[:LISTED]]
+    return [*lines, f"  and {more} more"] if more > 0 else lines

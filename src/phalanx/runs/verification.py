@@ -1,0 +1,88 @@
+"""The verification of a run's folder: what was changed since the run ended, and whether everything is there.
+
+Without a seal only the parts of a record that say something of each other are compared, and neither can be told for
+sure.
+"""
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from phalanx.core import InfeasibleError
+from phalanx.runs.record import SUMMARY, Record
+from phalanx.runs.seal import SEAL, Finding, breaks, examine, members, split
+from phalanx.wording import plural
+
+Verdict = Literal["yes", "no", "unknown"]
+
+
+class Verification(NamedTuple):
+    """The verdicts on a folder.
+
+    Args:
+        sealed: whether it has a seal.
+        findings: what was changed, and what is missing.
+        ended: whether its run has ended.
+        others: files that are not of the record, and never sealed.
+        compared: what was compared, in words; empty without a seal.
+    """
+
+    sealed: bool
+    findings: tuple[Finding, ...]
+    ended: bool
+    others: tuple[str, ...] = ()
+    compared: str = ""
+
+    @property
+    def integrity(self) -> Verdict:
+        """Whether what is there is as the run left it."""
+        if any(finding.kind != "missing" for finding in self.findings):
+            return "no"
+        return "yes" if self.sealed else "unknown"
+
+    @property
+    def completeness(self) -> Verdict:
+        """Whether all that the run left is there."""
+        if any(finding.kind == "missing" for finding in self.findings) or not self.ended:
+            return "no"
+        seal_gone = any(finding.file == SEAL for finding in self.findings)
+        return "yes" if self.sealed and not seal_gone else "unknown"
+
+    @property
+    def status(self) -> int:
+        """The exit status of `phalanx verify`: 0 if both verdicts are "yes", 1 if something differs, or else 2."""
+        if self.findings:
+            return 1
+        return 0 if self.integrity == self.completeness == "yes" else 2
+
+
+def verify(folder: Path) -> Verification:
+    """Return what can be said of a folder; nothing but its files is needed, and none of its code is run.
+
+    Raises:
+        InfeasibleError: there is no such folder, or no run was made in it.
+        OSError: a file cannot be read.
+    """
+    if not folder.is_dir():
+        raise InfeasibleError(f"There is no folder {folder}. Name that of a run, such as runs/NAME.")
+    found = examine(folder)
+    own = members(folder)
+    if not (found.sealed or own):
+        raise InfeasibleError(f"{folder} holds no run. Name a folder that a run was written to, such as runs/NAME.")
+    others = sorted(path.name for path in folder.iterdir() if path.name not in (*own, SEAL, "models", "best"))
+    if found.sealed:
+        compared = f"{plural(found.files, 'file')}, {plural(found.lines, 'line')}" if found.files else ""
+        return Verification(True, found.findings, ended=True, others=(*others,), compared=compared)
+    findings = list[Finding]()
+    for name in own:
+        if name.startswith("audit"):
+            lines = [line for line in split((folder / name).read_bytes()) if line.endswith(b"\n")]
+            findings += (Finding(name, "changed", why, number) for number, why in breaks(lines))
+    ended = (folder / SUMMARY).is_file()
+    if ended:
+        try:
+            Record.load(folder)
+        except ValueError as error:
+            findings.append(Finding(SUMMARY, "changed", f"and the files next to it do not fit: {error}"))
+        except FileNotFoundError as error:
+            findings.append(Finding(SUMMARY, "missing", f"is not all: {error}"))
+    return Verification(False, (*findings,), ended=ended, others=(*others,))
