@@ -26,7 +26,7 @@ from phalanx.models import MLP
 from phalanx.rng import generator
 from phalanx.runs.federation import Federation
 
-QUICK = Timeouts(answer=20.0, absent=1.0, enrolment=5.0, poll=0.002, roll_call=0.02, introduction=20.0)
+QUICK = Timeouts(answer=20.0, absent=1.0, outage=5.0, enrolment=5.0, poll=0.002, roll_call=0.02, introduction=20.0)
 FIRST_NODE = 100
 
 

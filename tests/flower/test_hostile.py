@@ -21,6 +21,7 @@ from phalanx.cli.main import main
 from phalanx.flower import FlowerTransport, InProcessGrid, Roster, Suspension, Timeouts, client_app, participant_of
 from phalanx.flower.certificates import KEY, make_certificates, make_secret
 from phalanx.flower.client import ClientMemory, ClientWorker, Remembered
+from phalanx.flower.clock import Clock
 from phalanx.flower.codec import WORDS, Malformed, TaskMessage, signing_input, task_content
 from phalanx.flower.deadlines import LATELY, Deadlines
 from phalanx.flower.gate import ANOTHER_COORDINATOR
@@ -168,13 +169,12 @@ def registered(nodes, timeouts, **options):
     return grid, Register(grid, roster_of(4), timeouts, Suspension(), came=lambda: None, **options)
 
 
-def test_many_nodes_with_the_key_of_one_client_are_left_alone(monkeypatch, caplog):
+def test_many_nodes_with_the_key_of_one_client_are_left_alone(caplog):
     """200 of them, in 60 looks half a second apart: they do not take its place from each other for ever."""
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr("phalanx.flower.register.time", clock)
+    clock = SimpleNamespace(now=0.0)
     nodes, asked = frozenset(range(1000, 1200)), []
     with caplog.at_level("INFO", "phalanx.flower"):
-        grid, register = registered({}, QUICK)
+        grid, register = registered({}, QUICK, clock=Clock(lambda: clock.now))
         with grid:
             for _ in range(60):
                 clock.now += 0.5

@@ -27,7 +27,7 @@ from phalanx.flower.status import ClientStatus, RunStatus, StatusBoard
 from phalanx.flower.suspension import Standing
 from phalanx.installation import installation
 from phalanx.runs.lock import LOCK, exclusive
-from phalanx.runs.record import as_lines, read_step
+from phalanx.runs.record import Record, as_lines, read_step
 from phalanx.runs.schema import StepRecord, to_json
 from phalanx.training.evaluation import Metrics
 
@@ -472,3 +472,30 @@ def test_what_is_shown_of_a_history_is_the_same_by_parts(tmp_path):
         parts.add(HISTORY)
         assert len(parts.last) == min(live.ROUNDS, 2 * k + 2)
     assert (whole.last, whole.fates) == (parts.last, parts.fates)
+
+
+def test_the_status_of_a_run_that_does_not_begin_has_the_seconds_of_the_wait(tmp_path):
+    apps = honest(PLAN, tmp_path / "state")
+    del apps[0]
+    made = coordinator(PLAN, folder=tmp_path, timeouts=dataclasses.replace(QUICK, enrolment=1.2))
+    with InProcessGrid(at_nodes(apps)) as grid, pytest.raises(InfeasibleError):
+        coordinate(grid, made)
+    known = live.status(tmp_path)
+    assert known.phase == "not begun"
+    assert 1.2 <= known.seconds < 60.0
+    assert known.promise == ""
+
+
+def test_the_status_says_what_is_promised_and_what_is_wrong_at_the_moment(tmp_path):
+    seen = []
+
+    def observer(progress):
+        seen.append(live.status(tmp_path))
+
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path / "state"))) as grid:
+        coordinate(grid, coordinator(PLAN, folder=tmp_path, observers=[observer]))
+    assert {one.promise for one in seen} == {Record.load(tmp_path).summary.promise.text[0]}
+    outage = msgspec.structs.replace(seen[-1], notice="outage: 2 of 4 [bold]clients")
+    text = shown(live.view(outage, HISTORY))
+    assert "outage: 2 of 4 [bold]clients" in text
+    assert seen[-1].promise[:40] in text

@@ -22,7 +22,7 @@ def coordinator(context: Context) -> Coordinator:
         folder=Path(str(config["folder"])),
         tolerate=plan.LIARS,
         guard=Guard(max_norm=100.0),
-        timeouts=Timeouts(answer=120.0, enrolment=180.0, least=3),
+        timeouts=Timeouts(answer=120.0),
         suspension=Suspension(strikes=3, sentence=24 * 3600.0),
     )
 

@@ -21,6 +21,8 @@ One JSON object per line, in `audit.jsonl` in the folder of the history, each wi
 | suspicious | updates of a client stand out again and again, under any rule; it is not excluded for that |
 | accepted | what the operator has accepted by name, such as a plan that promises nothing |
 | warning | a guarantee that the run does not have, or a fault of the coordinator's side |
+| outage, outage over | more clients are silent than the plan tolerates, and none is charged; they are fewer again |
+| paused | the coordinator's process had stopped, as on a suspended machine; deadlines are extended by that |
 | excluded | a verdict that is final: the client takes no part any more |
 | suspended, re-admitted | by strikes and misses; at the end of a sentence, or by the roster |
 | revoked, new key | by the roster |
@@ -54,7 +56,10 @@ from phalanx.runs.seal import Chain, Mark, breaks, chain_of, split
 
 AUDIT = "audit.jsonl"
 MARKS = ("begun", "resumed", "ended")  # of the run, which are written each time
-OF_CLIENTS = ("suspended", "re-admitted", "revoked", "new key", "turned away")  # happen at a time, not in a step
+AT_A_TIME = (  # events that happen at a time, not in a step
+    *("suspended", "re-admitted", "revoked", "new key", "turned away"),
+    *("outage", "outage over", "paused"),
+)
 RENAMED = {"refused": "invalid", "rejected": "filtered", "removed": "excluded"}  # events of older trails
 
 
@@ -187,7 +192,7 @@ class Audit:
             os.truncate(self._path, len(whole[0] + whole[1]))
         self._chain = chain_of(split(whole[0] + whole[1]))
         for entry in read(self._path):
-            if entry.event not in (*MARKS, *OF_CLIENTS):
+            if entry.event not in (*MARKS, *AT_A_TIME):
                 self._known[_key(entry)] += 1
             if entry.event == "excluded" and entry.client is not None and entry.step <= step:
                 self._excluded.add(entry.client)

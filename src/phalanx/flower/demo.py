@@ -127,7 +127,7 @@ def coordinator(context: Context) -> Coordinator:
         folder=Path(str(config["folder"])),
         prefetch=bool(config["prefetch"]),
         accept=() if int(config["clients"]) >= SAFE and not config["asynchronous"] else ("no promise",),
-        timeouts=Timeouts(answer=float(config["answer"]), enrolment=300.0),
+        timeouts=Timeouts(answer=float(config["answer"])),
     )
 
 

@@ -7,20 +7,21 @@ what the reply says about itself.
 import logging
 import queue
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import httpx
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from phalanx.core import Download, Reply, Vector
 from phalanx.flower import codec
+from phalanx.flower.clock import TICK
 from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage
 from phalanx.flower.identity import signed_by
 from phalanx.flower.register import Register
 from phalanx.flower.timeouts import Timeouts
-from phalanx.flower.wire import GONE, GRACE, SPARE, Threads, Unsent, failure, pull, push, short
+from phalanx.flower.wire import GONE, GRACE, SILENT, SPARE, Threads, Unsent, failure, pull, push, short
 
 log = logging.getLogger("phalanx.flower")
 
@@ -36,6 +37,7 @@ class Lost(NamedTuple):
     """A task without a reply."""
 
     why: str
+    silent: bool = False  # whether nothing came at all, neither a reply nor the failure of an app
 
 
 Outcome = Reply | Invalid | Lost
@@ -50,9 +52,11 @@ class Dispatch:
     row: Vector  # receives the update
     node: int  # the addressee; 0 if the task is not sent
     limit: float  # seconds for the answer
-    deadline: float  # as `time.monotonic`; a latest time until the answer is waited for
-    begun: float = 0.0  # as `time.monotonic`; when the client could begin with it
+    deadline: float  # by the register's clock; a latest time until the answer is waited for
+    begun: float = 0.0  # by the same clock; when the client could begin with it
+    paused: float = 0.0  # seconds of all pauses of this process until then
     unsent: str = ""  # the reason, if it was not sent
+    unreached: bool = False  # whether the reason is that the node, or Flower, was not reached
     message: str = ""  # Flower's id, once it is sent
     sent: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)  # nobody waits for the answer any more
@@ -94,15 +98,17 @@ class Dispatcher:
                 continue
             try:
                 content = codec.task_content(dispatch.task, dispatch.download)
-                left, group = max(0.0, dispatch.deadline - time.monotonic()), str(dispatch.task.version)
+                left, group = max(0.0, dispatch.deadline - self.register.clock()), str(dispatch.task.version)
                 message = Message(content, dispatch.node, MessageType.TRAIN, ttl=left + SPARE, group_id=group)
                 dispatch.message = push(self.grid, message)
             except Unsent as error:
                 if error.gone:
                     self.register.gone(dispatch.node)
                 dispatch.unsent, dispatch.node = f"the task could not be sent: {error}", 0
+                dispatch.unreached = error.gone
             except Exception as error:  # an error of Flower must end this task only, not the thread
                 dispatch.unsent = f"the task could not be sent: {short(error)}"
+                dispatch.unreached = isinstance(error, httpx.TransportError)
             dispatch.sent.set()
 
     def _fetch(self, dispatch: Dispatch) -> None:
@@ -116,13 +122,15 @@ class Dispatcher:
 
     def _outcome(self, dispatch: Dispatch) -> Outcome | None:
         """Wait for a task's outcome; None if there is none in time, or nobody waits any more."""
-        dispatch.sent.wait(max(0.0, dispatch.deadline - time.monotonic()))
+        while not (dispatch.sent.wait(TICK) or dispatch.over.is_set()):
+            if self.register.clock() >= dispatch.deadline:
+                break
         if dispatch.unsent:
-            return Lost(dispatch.unsent)
+            return Lost(dispatch.unsent, silent=dispatch.unreached)
         if not dispatch.message or dispatch.over.is_set():
             return None
-        poll, size = self.timeouts.poll, len(dispatch.row)
-        reply = pull(self.grid, dispatch.message, poll, dispatch.deadline, dispatch.over, entries=size)
+        poll, size, clock = self.timeouts.poll, len(dispatch.row), self.register.clock
+        reply = pull(self.grid, dispatch.message, poll, dispatch.deadline, dispatch.over, clock=clock, entries=size)
         return None if reply is None else self._checked(reply, dispatch)
 
     def _checked(self, reply: Message, dispatch: Dispatch) -> Outcome:
@@ -131,7 +139,7 @@ class Dispatcher:
         if reply.has_error():
             if reply.error.code == GONE:
                 self.register.gone(dispatch.node)
-            return Lost(failure(reply))
+            return Lost(failure(reply), silent=reply.error.code in SILENT)
         try:
             answer = self._authenticated(reply, dispatch)
         except Malformed as error:

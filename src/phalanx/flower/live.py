@@ -233,7 +233,9 @@ def view(
     """
     said = ["The server waits for its clients."] if status is not None and status.phase == "waiting" else []
     said += [_without_sign(silence)] if silence >= QUIET else []
-    notes = [_on_one_line(f"[yellow]{text}[/]") for text in said]
+    said += [status.notice] if status is not None and status.notice else []
+    notes = [_on_one_line(f"[yellow]{escape(visible(text))}[/]") for text in said]
+    notes += [_on_one_line(escape(status.promise))] if status is not None and status.promise else []
     seen = history if isinstance(history, Seen) else Seen(history)
     if not seen.last:
         return Group("Waiting for the run to begin.", *notes)

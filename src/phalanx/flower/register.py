@@ -17,17 +17,21 @@ from flwr.serverapp import Grid
 
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
+from phalanx.flower.clock import TICK, Clock
 from phalanx.flower.codec import Malformed, TaskMessage, brief
 from phalanx.flower.identity import Member, Roster, signed_by
 from phalanx.flower.logs import log_fields
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pull, short
+from phalanx.wording import plural
 
 log = logging.getLogger("phalanx.flower")
 
 SERVED = "its sentence is over"
+EXCUSED = "more clients are silent than the plan tolerates, and none is charged for that"
 AT_ONCE = 64  # introductions at one time: each costs a thread, and the SuperLink 9 ms per poll
+SLOW = "(on a slow host, raise Timeouts.introduction)"
 LONGEST_PAUSE = 600.0  # longest pause between two checks of a node that fails to prove its identity
 LISTED, PERIOD = 100, 3600.0  # nodes turned away that log and audit trail list, at most, in so many seconds
 REMEMBERED = 10_000  # nodes of which it is known that they are listed
@@ -49,6 +53,7 @@ class Register:
         suspension: who is suspended.
         came: is called when a client enrols, and when the roster has changed.
         tell: takes the events of clients.
+        clock: gives the time of deadlines.
     """
 
     def __init__(
@@ -60,10 +65,13 @@ class Register:
         *,
         came: Callable[[], None],
         tell: Callable[[Note], None] = forget,
+        clock: Clock | None = None,
     ) -> None:
+        self.clock = clock or Clock()
         self.grid, self.timeouts, self.suspension, self._came, self._tell = grid, timeouts, suspension, came, tell
         self.session = ""  # names the run
         self.step = 0  # of the run, the last that was done
+        self.notice = ""  # what is wrong at the moment on the coordinator's side, and what to do
         self.roster = roster if isinstance(roster, Roster) else Roster.load(roster)
         self._file = roster if isinstance(roster, Path) else None
         self._stamp: tuple[int, int] | None = None  # of the file, as it was read
@@ -80,6 +88,7 @@ class Register:
         self._present: frozenset[int] = frozenset()  # nodes that are connected
         self._suspended = set[int]()  # suspended clients whose readmission is not reported yet
         self._new = dict[int, object]()  # newcomers since the last call
+        self._paused = self.clock.paused  # as it was last reported
         self._changed = threading.Condition()
         self._begun, self._closed = time.monotonic(), threading.Event()
         self._threads, self._watching = Threads(), False
@@ -94,7 +103,10 @@ class Register:
         self.session = session
         if not self._watching:
             self._watching = True
+            self.clock()
+            self._paused = self.clock.paused  # what was before the run does not matter
             self._threads.begin(self._watch)
+            self._threads.begin(self._tick)
 
     def close(self) -> None:
         """Stop checking."""
@@ -105,9 +117,21 @@ class Register:
 
     def wait_for(self, clients: Callable[[], set[int]]) -> list[Member]:
         """Wait until clients are connected, at most `Timeouts.enrolment`; return those that are not."""
+        deadline = self.clock() + self.timeouts.enrolment
         with self._changed:
-            self._changed.wait_for(lambda: not self._missing(clients()), timeout=self.timeouts.enrolment)
-            return self._missing(clients())
+            while (missing := self._missing(clients())) and (left := deadline - self.clock()) > 0:
+                self._changed.wait(min(left, TICK))
+            return missing
+
+    def remedy(self) -> str:
+        """Return what to do where clients are missing: by what their nodes do, if they are connected."""
+        with self._changed:
+            asked, mute = len(self._asking), sum(SLOW in why for why in self.strangers.values())
+        if mute:
+            return f"{plural(mute, 'node')} did not say in time which client it is. Raise Timeouts.introduction."
+        if asked:
+            return f"{plural(asked, 'node')} still has time to say which client it is. Raise Timeouts.enrolment."
+        return "Start them, wait longer (Timeouts.enrolment), or begin with fewer (Timeouts.least)."
 
     def _missing(self, clients: set[int]) -> list[Member]:
         return [m for i, m in self.roster.active.items() if i in clients and self._at.get(i) not in self._present]
@@ -175,6 +199,17 @@ class Register:
         """Note a valid answer."""
         self._note(client, self.suspension.answered)
 
+    def excuse(self, client: int, before: Standing) -> None:
+        """Take back the misses of a client, and a suspension for them, since it had another standing."""
+        with self._changed:
+            standing = self._standing(client)
+            if standing.term != before.term or standing.strikes != before.strikes or standing == before:
+                return
+            self.standings[client] = before
+            let_in = standing.until > max(before.until, self.now)
+        if let_in:
+            self._let_in_again(client, EXCUSED)
+
     def readmit(self, client: int) -> None:
         """Clear the standing of a client."""
         self._note(client, lambda standing: Standing(term=standing.term))
@@ -218,6 +253,21 @@ class Register:
 
     # Checks of connected nodes
 
+    def _tick(self) -> None:
+        """Read the clock, so that it notices pauses, and report them."""
+        while not self._closed.wait(TICK):
+            self.report_pause()
+
+    def report_pause(self) -> None:
+        """Report that this process was stopped, if it was since the last report."""
+        self.clock()
+        with self._changed:
+            seconds, self._paused = self.clock.paused - self._paused, self.clock.paused
+        if seconds > 0:
+            why = f"the coordinator's process stopped for {seconds:.0f} s; deadlines are extended by that"
+            log.warning("%s", why, extra=log_fields("paused", step=self.step))
+            self._tell(Note("paused", None, why))
+
     def _watch(self) -> None:
         while not self._closed.is_set():
             try:
@@ -239,7 +289,7 @@ class Register:
         They are checked in the order in which they came, or in which their pause ended: neither low numbers nor many
         new nodes can keep a client waiting.  The order of those that are there from the beginning is random.
         """
-        now = time.monotonic()
+        now = self.clock()
         with self._changed:
             self._present = nodes
             self._changed.notify_all()
@@ -254,7 +304,7 @@ class Register:
             asked = due[: max(0, AT_ONCE - sum(until > now for until in self._asking.values()))]
             for node in asked:
                 del self._queue[node]
-                self._asking[node] = now + self.timeouts.introduction
+                self._asking[node] = now + self._time_of(node)
         return asked
 
     def _read_roster(self) -> None:
@@ -277,7 +327,7 @@ class Register:
                 now, then = roster.active.get(client), before.active.get(client)
                 if now is None or then is None or now.key != then.key:
                     del self._at[client]  # revoked, or under a new key: it must prove its identity
-            self._queue = dict.fromkeys(sorted(self._queue, key=self._queue.__getitem__), time.monotonic())
+            self._queue = dict.fromkeys(sorted(self._queue, key=self._queue.__getitem__), self.clock())
             self._failures = {}
             self._changed.notify_all()
         self._came()
@@ -290,12 +340,14 @@ class Register:
     def _meet(self, node: int) -> None:
         """Check the identity of a node."""
         nonce = secrets.token_bytes(codec.NONCE)
-        name, limit = self.roster.coordinator, self.timeouts.introduction
+        name, limit = self.roster.coordinator, self._time_of(node)
         task = TaskMessage("enrol", self.session, nonce, -1, 0, 0, "float32", name)
         try:
             message = Message(codec.task_content(task), node, MessageType.QUERY, ttl=limit + SPARE, group_id="enrol")
             (number,) = self.grid.push_messages([message])
-            reply = pull(self.grid, number, self.timeouts.poll, time.monotonic() + limit, self._closed)
+            reply = pull(self.grid, number, self.timeouts.poll, self.clock() + limit, self._closed, clock=self.clock)
+            if reply is None:
+                raise Malformed(f"it did not say who it is within {limit:g} s {SLOW}")
             member, size = self._introduced(reply, task)
         except Exception as error:  # a node of which nothing is known can make Flower raise anything
             if self._closed.is_set():
@@ -306,7 +358,7 @@ class Register:
 
     def _turn_away(self, node: int, why: str) -> None:
         """Leave a node alone for a while; list it the first time only."""
-        now = time.monotonic()
+        now = self.clock()
         with self._changed:
             self.strangers[node] = why
             self._asking.pop(node, None)
@@ -329,13 +381,13 @@ class Register:
         log.warning("%s %s not let in: %s%s", what, "is" if count <= LISTED else "are", why, more, extra=said)
         self._tell(Note("turned away", None, f"{what}: {why}{more}"))
 
-    def _introduced(self, reply: Message | None, task: TaskMessage) -> tuple[Member, object]:
+    def _time_of(self, node: int) -> float:
+        """Return the seconds that a node has to say which client it is: twice as many after each failure."""
+        first = self.timeouts.introduction
+        return max(first, min(LONGEST_PAUSE, first * 2.0 ** min(self._failures.get(node, 0), 30)))
+
+    def _introduced(self, reply: Message, task: TaskMessage) -> tuple[Member, object]:
         """Return the client of a node, and the size that it reports; raise Malformed if it is not in the roster."""
-        if reply is None:
-            raise Malformed(
-                f"it did not say who it is within {self.timeouts.introduction:g} s (on a slow host, raise "
-                "Timeouts.introduction)"
-            )
         if reply.has_error():
             raise Malformed(failure(reply))
         answer = codec.read_answer(reply.content)
@@ -381,7 +433,7 @@ class Register:
         if before is None or before == node or before not in self._present:
             return 0
         times = self._replaced[client] = self._replaced.get(client, 0) + 1
-        self._queue[before] = time.monotonic() + self._pause(times)
+        self._queue[before] = self.clock() + self._pause(times)
         return times
 
     def _pause(self, times: int) -> float:

@@ -17,6 +17,7 @@ from torch import nn
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.algorithms.private import secretly
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
+from phalanx.engine.at_start import promised
 from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler, everyone
@@ -309,6 +310,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         asked=UploadCounter(folder / ASKED if folder else None),
         update_size=len(start),
     )
+    transport.f = _expected(algorithm, transport, coordinator)
     check = PromiseCheck(coordinator.accept, audit.note)
     if not (algorithm.synchronous or coordinator.suspension.interval):
         log.warning("%s", HASTE)
@@ -332,6 +334,16 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         )
         session.keep_models()
     return session.state
+
+
+def _expected(algorithm: Algorithm[Any], transport: FlowerTransport, coordinator: Coordinator) -> int:
+    """Return how many attackers the plan tolerates if all of the roster takes part, whatever sizes they report."""
+    steps, n = Until.of(coordinator.until).limit, len(transport.register.roster.active)
+    try:
+        plan = promised(algorithm, transport, n, coordinator.sample, steps=steps, tolerate=coordinator.tolerate)
+    except InfeasibleError:  # which ends the run once clients are there
+        return 0
+    return plan.f
 
 
 @contextmanager

@@ -48,7 +48,9 @@ class RunStatus(SchemaPart, frozen=True, kw_only=True):
         why: how the run ended, or why it did not begin.
         step: number of steps so far.
         version: of the model.
-        seconds: on the run's clock.
+        seconds: on the run's clock; before the run begins, since the server waits for its clients.
+        promise: what the plan promises, in a sentence; empty before the run begins.
+        notice: what is wrong at the moment on the coordinator's side, and what to do; empty if nothing is.
         clients: of the roster, by id.
     """
 
@@ -57,6 +59,8 @@ class RunStatus(SchemaPart, frozen=True, kw_only=True):
     step: int
     version: int
     seconds: float
+    promise: str = ""
+    notice: str = ""
     clients: Mapping[int, ClientStatus] = {}
 
 
@@ -94,10 +98,10 @@ class StatusBoard:
     def __init__(self, path: Path | None, register: Register, every: float) -> None:
         self._path, self._register, self._every = path, register, every
         self._step, self._version, self._excluded = 0, 0, dict[int, str]()
-        self._suspicious = dict[int, str]()
+        self._suspicious, self._promise, self._made = dict[int, str](), "", time.monotonic()
         self._phase: Phase = "waiting"
         self._why, self._over, self._lock = "", threading.Event(), threading.Lock()
-        self._shown: dict[int, ClientStatus] = {}
+        self._shown: tuple[dict[int, ClientStatus], str] = ({}, "")
         self._written = 0.0  # when, by time.monotonic
         self._thread = threading.Thread(target=self._watch, daemon=True, name="phalanx board")
 
@@ -119,6 +123,8 @@ class StatusBoard:
         """See `Observer`."""
         self._phase, self._step, self._version = "running", progress.step, progress.state.version
         self._take_in(progress.state.verdicts, progress.conduct)
+        if progress.promise is not None:
+            self._promise = progress.promise.sentence
         if self._path is not None:
             self._write(self.clients())
 
@@ -164,7 +170,7 @@ class StatusBoard:
     def _watch(self) -> None:
         while not self._over.wait(min(self._every, BEAT)):
             found = self.clients()
-            if found == self._shown and time.monotonic() - self._written < BEAT:
+            if (found, self._register.notice) == self._shown and time.monotonic() - self._written < BEAT:
                 continue
             self._renew(found)
 
@@ -178,13 +184,16 @@ class StatusBoard:
         if self._path is None:
             return
         with self._lock:
+            began, notice = self._phase in ("running", "over"), self._register.notice
             status = RunStatus(
                 phase=self._phase,
                 why=self._why,
                 step=self._step,
                 version=self._version,
-                seconds=round(self._register.now, 3),
+                seconds=round(self._register.now if began else time.monotonic() - self._made, 3),
+                promise=self._promise,
+                notice=notice,
                 clients=clients,
             )
             write(self._path, to_json(status))
-            self._shown, self._written = clients, time.monotonic()
+            self._shown, self._written = (clients, notice), time.monotonic()

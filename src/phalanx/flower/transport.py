@@ -10,13 +10,15 @@ they were made, and a SuperNode takes the next one when it has sent the reply to
 time, in a process of its own for each, and sleeps for three seconds only where no other message waits.  So a client
 with a local state has completed one task before the next.  An answer to the second task that nevertheless arrives first
 stays at Flower until the first is settled: it is not fetched before.
+
+Where more clients are silent than the plan tolerates (`phalanx.flower.outage`), their tasks are sent again until they
+answer, and the wait goes on.
 """
 
 import logging
 import math
 import queue
 import secrets
-import time
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
@@ -24,23 +26,29 @@ from typing import NamedTuple
 import torch
 from flwr.serverapp import Grid
 
-from phalanx.core import Arrivals, Download, InfeasibleError, Progress, Reply, Vector
+from phalanx.core import Arrivals, Download, InfeasibleError, Progress, Reply, StalledError, Vector
+from phalanx.engine.ledger import listed
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
+from phalanx.flower.clock import TICK, Clock
 from phalanx.flower.codec import TaskMessage, Transfer
 from phalanx.flower.deadlines import Deadlines
-from phalanx.flower.dispatcher import Dispatch, Dispatcher, Invalid, Outcome
+from phalanx.flower.dispatcher import Dispatch, Dispatcher, Invalid, Lost, Outcome
 from phalanx.flower.identity import Roster
 from phalanx.flower.logs import log_fields
+from phalanx.flower.outage import Outage, tolerated
 from phalanx.flower.register import Register, forget
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.upload_counter import UploadCounter
 from phalanx.numerics.memory import room
+from phalanx.wording import plural
 
 log = logging.getLogger("phalanx.flower")
 
-GLANCE = 1.0  # seconds between two looks at who can be reached again, at most
+WINDOW = 3.0  # missed tasks count for an outage for this many times `Timeouts.answer`
+LONGER = 4.0  # longest time for an answer in an outage, as a multiple of `Timeouts.answer`
+OUTAGE, OUTAGE_OVER = "outage", "outage over"  # events
 
 
 class Pending(NamedTuple):
@@ -49,6 +57,17 @@ class Pending(NamedTuple):
     version: int
     turn: int
     download: Download
+
+
+class Silent(NamedTuple):
+    """A task without an answer that is not given up yet."""
+
+    pending: Pending
+    row: Vector  # receives the update
+    why: str
+    charged: bool  # whether it is a miss if it is given up
+    due: float  # by the clock; when it is sent again, if it is
+    paused: bool  # whether this process stopped since it was sent
 
 
 class Underway(NamedTuple):
@@ -61,6 +80,8 @@ class Underway(NamedTuple):
     reported: Mapping[int, object]  # sizes of the clients that have enrolled and been reported
     standings: Mapping[int, Standing]
     ahead: Mapping[int, Pending] = {}  # tasks of clients after the pending ones
+    f: int = 0  # number of attackers that the plan tolerates
+    rounds: bool = False  # whether it works in rounds
 
 
 class Wait:
@@ -96,6 +117,8 @@ class FlowerTransport:
         tell: takes the events of clients between steps, from any thread.
         asked: counts the tasks that each client is given.
         update_size: number of entries of an update; None: as many as a download has.
+        f: number of attackers that the plan is expected to tolerate, until it promises.
+        clock: gives the time of deadlines.
     """
 
     def __init__(
@@ -110,18 +133,26 @@ class FlowerTransport:
         tell: Callable[[Note], None] = forget,
         asked: UploadCounter | None = None,
         update_size: int | None = None,
+        f: int = 0,
+        clock: Clock | None = None,
     ) -> None:
-        self.update_size = update_size
+        self.update_size, self.f, self._tell, self.clock = update_size, f, tell, clock or Clock()
         self.asked = asked or UploadCounter()
         self.timeouts, self.suspension, self.transfer = timeouts or Timeouts(), suspension or Suspension(), transfer
-        self.register = Register(grid, roster, self.timeouts, self.suspension, came=self._wake, tell=tell)
+        self.register = Register(
+            grid, roster, self.timeouts, self.suspension, came=self._wake, tell=tell, clock=self.clock
+        )
         self._dispatcher, self.prefetch = Dispatcher(grid, self.register, self.timeouts), prefetch
         self._open = dict[int, Dispatch]()  # the current task of each client
         self._ahead = dict[int, Dispatch]()  # the next task of some of these
         self._away = dict[int, str]()  # clients that were due a task and unavailable, with the reason
         self._least, self._rounds = 1, False
         self._turns = dict[int, int]()
-        self._last_asked = dict[int, float]()  # by time.monotonic
+        self._last_asked = dict[int, float]()  # by the clock
+        self._silent = dict[int, Silent]()
+        self.outage = Outage(WINDOW * self.timeouts.answer, self.clock)
+        self._announced: float | None = None  # beginning of the outage that the operator knows of
+        self._excluded, self._enrolled = frozenset[int](), frozenset[int]()
         self._joined = dict[int, object]()  # clients that enrolled, and were not reported yet
         self._deadlines = Deadlines(self.timeouts)
         self._delivered: frozenset[int] = frozenset()  # clients with a reply in the last arrivals
@@ -138,7 +169,7 @@ class FlowerTransport:
 
     def close(self) -> None:
         """End all waiting; tasks in flight are dropped."""
-        self.forget(self._open.keys())
+        self.forget(self._open.keys() | self._silent.keys())
         self.register.close()
         self._dispatcher.close()
 
@@ -166,7 +197,11 @@ class FlowerTransport:
                 self._complain("invalid", client, why)
                 self.register.struck(client, why)
         self._delivered = frozenset()
-        self.register.step = progress.step
+        self.register.report_pause()
+        self.register.step, self._enrolled = progress.step, progress.enrolled
+        self._excluded = frozenset(i for i, verdict in progress.state.verdicts.items() if verdict.final)
+        if progress.promise is not None:
+            self.f = progress.promise.f
 
     def _complain(self, event: str, client: int, why: str) -> None:
         """Log a problem with a client."""
@@ -183,18 +218,17 @@ class FlowerTransport:
         """
         self.register.begin(secrets.token_hex(16))
         missing = self.register.wait_for(lambda: set(self.register.roster.active))
-        reported = self.register.enrolled()
-        wanted = self.timeouts.least or len(self.register.roster.active)
+        reported, active = self.register.enrolled(), len(self.register.roster.active)
+        wanted = self.timeouts.least or (active - tolerated(active, self.f) if self.f and active else active)
         if not reported or len(reported) < wanted:
             named = ", ".join(map(str, missing)) or "nobody, as the roster is empty"
             strangers = "".join(f"\n  node {n}: {why}" for n, why in sorted(self.register.strangers.items())[:10])
             raise InfeasibleError(
                 f"{len(reported)} of the {wanted} clients that are needed enrolled within "
-                f"{self.timeouts.enrolment:g} s. Missing: {named}. Start them, wait longer (Timeouts.enrolment), or "
-                f"begin with fewer (Timeouts.least).{strangers}"
+                f"{self.timeouts.enrolment:g} s. Missing: {named}. {self.register.remedy()}{strangers}"
             )
         if missing:
-            log.warning("begins without clients %s", ", ".join(map(str, missing)), extra=log_fields("begun"))
+            self._warn(f"begins without clients {', '.join(map(str, missing))}")
         return reported
 
     def here(self, clients: Set[int]) -> Set[int]:
@@ -203,8 +237,9 @@ class FlowerTransport:
         None, while fewer can be reached than `Timeouts.least`.
         """
         away = {client: why for client in clients if (why := self._away_because(client))}
-        reached = clients - away.keys()
-        self._least = min(self.timeouts.least or 1, len(clients | self._open.keys()))
+        reached, due = clients - away.keys(), clients | self._open.keys() | self._silent.keys()
+        fit = sum(not self.register.barred(client) for client in due) if self._rounds else 0
+        self._least = min(self.timeouts.least or max(1, fit - tolerated(fit, self.f)), len(due))
         if reached and len(reached | self._open.keys()) < self._least:
             self._away |= dict.fromkeys(reached, f"waits until {self._least} clients can be reached") | away
             return set()
@@ -215,9 +250,11 @@ class FlowerTransport:
         """Return why a client gets no task now; empty if it can get one."""
         if why := self.register.barred(client):
             return why
+        if client in self._silent:
+            return "its last task is sent again"
         if self.register.node_of(client) is None:
             return "it is not connected"
-        left = self._last_asked.get(client, -math.inf) + self.suspension.interval - time.monotonic()
+        left = self._last_asked.get(client, -math.inf) + self.suspension.interval - self.clock()
         if left > 0 and not self._rounds:
             return f"it gets its next task in {left:.1f} s, every {self.suspension.interval:g} s at most"
         return ""
@@ -252,13 +289,13 @@ class FlowerTransport:
         nonce = secrets.token_bytes(codec.NONCE)  # and so nobody can guess Flower's id of the message, a hash
         name = self.register.roster.coordinator
         task = TaskMessage("train", self.register.session, nonce, client, version, turn, self.transfer, name)
-        now, node, first = time.monotonic(), self.register.node_of(client), self._open.get(client)
+        now, node, first = self.clock(), self.register.node_of(client), self._open.get(client)
         begins = first.deadline if first is not None else now  # at the latest
         limit = self._limit(client)
         dispatch = Dispatch(task, download, row, node or 0, limit, begins + limit)
         self._last_asked[client] = now
         if node is None:
-            dispatch.unsent = "it is not connected"
+            dispatch.unsent, dispatch.unreached = "it is not connected", True
             dispatch.sent.set()
         else:
             self._dispatcher.send(dispatch)
@@ -270,32 +307,42 @@ class FlowerTransport:
     def _limit(self, client: int) -> float:
         """Return how many seconds a client has for its next answer."""
         standing = self.register.standing(client)
-        last_chance = self.suspension.last_chance(standing)
-        return self._deadlines.of(client, standing.misses, last_chance=last_chance)
+        last_chance, times = self.suspension.last_chance(standing), self.outage.again.get(client, 0)
+        limit = self._deadlines.of(client, standing.misses, last_chance=last_chance)
+        return min(limit * math.pow(2.0, min(times, 60)), LONGER * self.timeouts.answer) if times else limit
 
     def _begin(self, dispatch: Dispatch) -> None:
         """Start a task, which is now the first at its client."""
-        dispatch.begun = time.monotonic()
+        dispatch.begun, dispatch.paused = self.clock(), self.clock.paused
         dispatch.deadline = dispatch.begun + dispatch.limit
         self._open[dispatch.task.client] = dispatch
         self._dispatcher.fetch(dispatch)
 
     def receive(self, *, every: bool) -> Arrivals:
-        """See `Transport`."""
+        """See `Transport`.
+
+        Raises:
+            StalledError: an outage has lasted longer than `Timeouts.outage`.
+        """
         self._rounds = every
-        wait, owed, patient = Wait(), bool(self._open), time.monotonic() + self.timeouts.absent
+        wait, owed, patient = Wait(), bool(self._open or self._silent), self.clock() + self.timeouts.absent
         while True:
             self._expire(wait)
             self._joined |= self.register.newcomers()
-            back = self._back()
-            if wait and not (every and self._open):
+            if self._silent or self.outage.since is not None or not self._open:
+                self._judge()
+                self._go_on_with_silent(wait, every=every)
+            back, busy = self._back(), bool(self._open or self._silent)
+            if wait and not (every and busy):
                 break
             if (back or self._joined) and not (every and owed):
                 break
-            if not self._open and time.monotonic() >= patient:
+            if not busy and self.outage.since is None and self.clock() >= patient:
                 wait.lost |= {i: self._away_because(i) or why for i, why in self._away.items()}
                 self._away = {}
                 break
+            if self.outage.since is not None:
+                patient = self.clock() + self.timeouts.absent
             self._pass(wait, patient)
         self._delivered = frozenset(reply.client for reply in wait.replies)
         self._away = {i: why for i, why in self._away.items() if i not in back}
@@ -304,11 +351,12 @@ class FlowerTransport:
 
     def _pass(self, wait: Wait, patient: float) -> None:
         """Wait for an event, at most until the next deadline, and handle it."""
-        now = time.monotonic()
-        deadlines = [dispatch.deadline for dispatch in self._open.values()] or [patient]
-        glance = now + min(GLANCE, self.timeouts.roll_call) if self._away else math.inf
+        now = self.clock()
+        deadlines = [dispatch.deadline for dispatch in self._open.values()]
+        deadlines += [silent.due for silent in self._silent.values() if silent.due > now]
+        look = min(TICK, self.timeouts.roll_call) if self._away or self._silent else TICK
         try:
-            event = self._dispatcher.inbox.get(timeout=max(0.001, min(*deadlines, glance) - now))
+            event = self._dispatcher.inbox.get(timeout=max(0.001, min([now + look, *(deadlines or [patient])]) - now))
         except queue.Empty:
             return
         if event is not None:
@@ -320,33 +368,135 @@ class FlowerTransport:
         if self._open.get(client) is not dispatch:
             self._complain("late", client, f"what came for turn {dispatch.task.turn} came too late")
             return
+        if isinstance(outcome, Lost) and outcome.silent:
+            self._hold(dispatch, outcome.why, wait)
+            return
         self._end(dispatch)
         if isinstance(outcome, Reply):
             wait.replies.append(outcome)
-            self._deadlines.answered(client, time.monotonic() - dispatch.begun)
+            self._deadlines.answered(client, self.clock() - dispatch.begun)
+            self.outage.answered(client)
             self.register.answered(client)
             return
         invalid = isinstance(outcome, Invalid)
         self._complain("invalid" if invalid else "lost", client, outcome.why)
         (wait.invalid if invalid else wait.lost)[client] = outcome.why
-        if dispatch.node:  # otherwise the task was never sent
-            note = self.register.struck if isinstance(outcome, Invalid) and outcome.signed else self.register.missed
-            note(client, outcome.why)
+        if isinstance(outcome, Invalid) and outcome.signed:
+            self.outage.answered(client)
+            self.register.struck(client, outcome.why)
+        elif dispatch.node and not dispatch.unsent:
+            self.register.missed(client, outcome.why)
 
     def _expire(self, wait: Wait) -> None:
-        """Give up the tasks whose time is over, and those of clients that are suspended or revoked."""
-        now, finished = time.monotonic(), wait.finished
+        """Stop waiting for the answers whose time is over, and for those of clients that are suspended or revoked."""
+        now, finished = self.clock(), wait.finished
         for client, dispatch in [*self._open.items()]:
             if client in finished:
                 continue
-            barred, why = self.register.barred(client), f"no answer within {round(dispatch.limit, 1):g} s"
-            if not barred and (dispatch.deadline > now or dispatch.finished):  # an answer in time counts
+            if barred := self.register.barred(client):
+                self._end(dispatch)
+                wait.lost[client] = barred
+                self._complain("lost", client, barred)
+            elif dispatch.deadline <= now and not dispatch.finished:  # an answer in time counts
+                self._hold(dispatch, f"no answer within {round(dispatch.limit, 1):g} s", wait)
+
+    # Silence
+
+    def _hold(self, dispatch: Dispatch, why: str, wait: Wait) -> None:
+        """Note a task without an answer, which may be sent again; not if its client has the next one already."""
+        client, second = dispatch.task.client, dispatch.task.client in self._ahead
+        self._end(dispatch)
+        self.outage.missed(client, self.register.standing(client), why)
+        times, task = self.outage.again.get(client, 0), dispatch.task
+        due = self.clock() + (min(self.timeouts.absent, math.pow(2.0, min(times, 60))) if times else 0.0)
+        charged = bool(dispatch.node) and not dispatch.unsent
+        pending = Pending(task.version, task.turn, dispatch.download)
+        silent = Silent(pending, dispatch.row, why, charged, due, self.clock.paused > dispatch.paused)
+        if second:
+            self._judge(frozenset({client}))
+            self._give_up(client, silent, wait)
+        else:
+            self._silent[client] = silent
+
+    def _judge(self, more: Set[int] = frozenset()) -> None:
+        """Note whether an outage begins, goes on, or is over.
+
+        Args:
+            more: clients that are silent, of whom nothing is kept.
+
+        Raises:
+            StalledError: it has lasted too long.
+        """
+        register = self.register
+        counted = self._silent.keys() | self.outage.lately
+        members = (self._enrolled or register.reported.keys()) & register.roster.active.keys() - self._excluded
+        members = {i for i in members if i in counted or not register.barred(i)}
+        gone = {i for i in members if i in self._silent or i in more or register.node_of(i) is None}
+        silent = self.outage.judge(members, gone, self.f)
+        since = self.outage.since
+        if since is None:
+            if self._announced is not None:
+                self._warn(f"outage over after {self.clock() - self._announced:.0f} s", OUTAGE_OVER)
+                self._announced, register.notice = None, ""
+            if self.outage.again:
+                self._silent = {i: one._replace(due=0.0, paused=True) for i, one in self._silent.items()}
+                self.outage.again = {}
+            return
+        for client in silent:
+            if (before := self.outage.before(client)) is not None:
+                register.excuse(client, before)
+        names = ", ".join(str(register.roster.active[i]) for i in sorted(silent))
+        what = f"outage: {len(silent)} of {plural(len(members), 'client')} are silent; nobody is charged"
+        if self._announced is None and self.clock() - since >= TICK:  # others may fall silent at nearly the same time
+            self._announced = since
+            register.notice = f"{what}. Silent: {names}. Check the coordinator's own machine and network first"
+            self._warn(register.notice, OUTAGE)
+        if self.clock() - since >= self.timeouts.outage:
+            reasons = {i: self.outage.why(i) or self._away_because(i) for i in silent}
+            raise StalledError(
+                f"{what[:1].upper()}{what[1:]}. It has lasted {self.clock() - since:.0f} s. Start the run again when "
+                f"they are back: it goes on from here. To wait longer, raise Timeouts.outage.{listed(reasons)}"
+            )
+
+    def _go_on_with_silent(self, wait: Wait, *, every: bool) -> None:
+        """Send tasks again in an outage, and after a pause of this process; otherwise give them up."""
+        now, waits = self.clock(), self.outage.since is not None and (not every or self._too_few())
+        for client, silent in [*self._silent.items()]:
+            if client in self._open:
                 continue
-            self._end(dispatch)
-            wait.lost[client] = barred or why
-            self._complain("lost", client, barred or why)
-            if not barred:
-                self.register.missed(client, why)
+            if barred := self.register.barred(client):
+                del self._silent[client]
+                self._give_up(client, silent._replace(why=barred, charged=False), wait)
+            elif waits or silent.paused:
+                there = self.register.node_of(client) is not None
+                if silent.due <= now and (there or not waits):
+                    del self._silent[client]
+                    if waits:
+                        self.outage.again[client] = self.outage.again.get(client, 0) + 1
+                    self.asked.note([client])
+                    self._set_out(client, silent.pending, silent.row)
+            elif not (every and self._open):
+                del self._silent[client]
+                self._give_up(client, silent, wait)
+
+    def _too_few(self) -> bool:
+        """Return whether a round has to wait for silent clients: fewer than `Timeouts.least` are left without them."""
+        least = self.timeouts.least
+        members = (self._enrolled or self.register.reported.keys()) - self._excluded
+        fit = {i for i in members if not self._away_because(i)}
+        return least is None or len(fit) < least
+
+    def _give_up(self, client: int, silent: Silent, wait: Wait) -> None:
+        """Lose a task, which is a miss unless there is an outage."""
+        wait.lost[client] = silent.why
+        self._complain("lost", client, silent.why)
+        if silent.charged and self.outage.since is None:
+            self.register.missed(client, silent.why)
+
+    def _warn(self, why: str, event: str = "warning") -> None:
+        """Tell the operator something about the coordinator's side, in log and audit trail."""
+        log.warning("%s", why, extra=log_fields(event, step=self.register.step))
+        self._tell(Note(event, None, why))
 
     def _end(self, dispatch: Dispatch) -> None:
         """Close a task; the one that its client was sent ahead is next."""
@@ -360,6 +510,8 @@ class FlowerTransport:
         """See `Prefetching`."""
         for client in [*clients]:
             self._away.pop(client, None)
+            self._silent.pop(client, None)
+            self.outage.answered(client)
             for dispatch in (self._open.pop(client, None), self._ahead.pop(client, None)):
                 if dispatch is not None:
                     dispatch.over.set()
@@ -369,18 +521,20 @@ class FlowerTransport:
     def snapshot(self) -> Underway:
         """See `Resumable`."""
         pending, ahead = _pending(self._open), _pending(self._ahead)
+        pending |= {client: silent.pending for client, silent in self._silent.items()}
         sizes, standings = self.register.kept(newcomers=False)
         reported = {client: size for client, size in sizes.items() if client not in self._joined}
-        return Underway(self.register.session, self.now, dict(self._turns), pending, reported, standings, ahead)
+        turns, rounds = dict(self._turns), self._rounds
+        return Underway(self.register.session, self.now, turns, pending, reported, standings, ahead, self.f, rounds)
 
     def restore(self, snapshot: Underway, /) -> None:
         """See `Resumable`.  Tasks that had no answer are given again, to the same clients, with new nonces."""
         register, self._turns = self.register, dict(snapshot.turns)
+        self.f, self._rounds = snapshot.f, snapshot.rounds
         register.reported, register.standings = dict(snapshot.reported), dict(snapshot.standings)
         register.begin(snapshot.session)
         if missing := register.wait_for(lambda: set(snapshot.reported)):
-            named = ", ".join(map(str, missing))
-            log.warning("goes on without clients %s, who are not connected", named, extra=log_fields("resumed"))
+            self._warn(f"goes on without clients {', '.join(map(str, missing))}, who are not connected")
         register.set_clock(snapshot.now)
         again = (*snapshot.pending.items(), *snapshot.ahead.items())
         self.asked.note(client for client, _ in again)

@@ -26,6 +26,7 @@ ERRORS = {  # Flower's error codes
     8: "its app was killed",
 }
 GONE = 5  # error code of a node that has been silent for too long
+SILENT = (3, 4, GONE)  # error codes of a node that says nothing
 LONGEST = 200  # characters of text from outside
 GRACE = 2.0  # seconds for threads to end
 SPARE = 60.0  # seconds that Flower keeps a message beyond its deadline here
@@ -83,7 +84,14 @@ def push(grid: Grid, message: Message) -> str:
 
 
 def pull(
-    grid: Grid, number: str, poll: float, deadline: float, over: threading.Event, *, entries: int = 0
+    grid: Grid,
+    number: str,
+    poll: float,
+    deadline: float,
+    over: threading.Event,
+    *,
+    clock: Callable[[], float],
+    entries: int = 0,
 ) -> Message | None:
     """Wait for the reply to a message and return it, or None if there is none in time.
 
@@ -94,19 +102,20 @@ def pull(
         grid: Flower's grid.
         number: Flower's id of the message.
         poll: seconds between two polls, more after a long wait.
-        deadline: as `time.monotonic`.
+        deadline: by the clock.
         over: set when nobody waits for the reply any more.
+        clock: gives the time.
         entries: number of entries of the update in the reply.
     """
-    start = time.monotonic()
-    while not over.is_set() and (now := time.monotonic()) < deadline:
+    start = clock()
+    while not over.is_set() and (now := clock()) < deadline:
         try:
             with at_most(most_bytes(entries)):
                 for reply in grid.pull_messages([number]):
                     return reply
         except httpx.TransportError as error:
             log.warning("Flower cannot be reached: %s", short(error))
-        over.wait(min(max(poll, SHARE * (now - start)), max(0.0, deadline - time.monotonic())))
+        over.wait(min(max(poll, SHARE * (now - start)), max(0.0, deadline - clock())))
     return None
 
 
