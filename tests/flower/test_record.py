@@ -100,10 +100,12 @@ def test_a_run_that_failed_or_was_stopped_leaves_a_record_that_says_why(tmp_path
         coordinate(grid, made)
     assert Record.load(tmp_path / "run").summary.status == "stopped"
     assert told(tmp_path / "run" / "audit.jsonl")[-1] == ("ended", None, 2, "stopped", None)
+    assert main(["flower", "watch", str(tmp_path / "run")]) == 1
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
         coordinate(grid, dataclasses.replace(made, observers=()))
     record = Record.load(tmp_path / "run")
     assert record.summary.status == "finished"
+    assert main(["flower", "watch", str(tmp_path / "run")]) == 0
     assert [line.step for line in record.history] == [0, 1, 2, 3]
 
 
@@ -115,7 +117,7 @@ def test_who_never_enrolled_is_named_and_a_run_that_cannot_begin_leaves_no_recor
     with InProcessGrid(nodes) as grid, pytest.raises(InfeasibleError, match=r"Missing: 3 \(clinic-3\)"):
         coordinate(grid, made)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["status.json"]
-    assert main(["flower", "watch", str(tmp_path / "run")]) == 0, "and it ends"
+    assert main(["flower", "watch", str(tmp_path / "run")]) == 1, "and it ends"
     assert "The run did not begin: 3 of the 4 clients that are needed enrolled within 0.5 s." in capsys.readouterr().out
     with InProcessGrid(nodes) as grid:
         coordinate(grid, dataclasses.replace(made, timeouts=dataclasses.replace(timeouts, least=3)))

@@ -202,16 +202,24 @@ def cause(log: str) -> str:
 
 
 def watch(options: Options, console: Console) -> int:
-    """Show a live view of a run, until it is over."""
+    """Show a live view of a run, until it is over; return 0 if it finished, and 1 otherwise."""
     if not options.folder.is_dir():
         raise InfeasibleError(
             f"There is no folder {options.folder}. Name that of a run, as the coordinator's `folder` says."
         )
     live.follow(options.folder, console, lambda: live.ended(options.folder))
     status = live.status(options.folder)
-    if status is not None and status.phase == "not begun":
-        console.print(escape(f"The run did not begin: {status.why}"), soft_wrap=True)
-    return 0
+    if status is None or status.ending in (None, "finished"):
+        return 0
+    how = (
+        "did not begin"
+        if status.phase == "not begun"
+        else status.ending
+        if status.ending == "failed"
+        else "was stopped"
+    )
+    console.print(escape(f"The run {how}: {status.why}"), soft_wrap=True)
+    return 1
 
 
 def key(options: Options, console: Console) -> int:

@@ -12,7 +12,7 @@ from phalanx.core import Progress, Verdict
 from phalanx.engine.suspicion import Conduct, in_words
 from phalanx.flower.register import Register
 from phalanx.runs.files import write
-from phalanx.runs.schema import SchemaPart, StepRecord, from_json, to_json
+from phalanx.runs.schema import SchemaPart, Status, StepRecord, from_json, to_json
 from phalanx.runs.summary import ending
 
 log = logging.getLogger("phalanx.flower")
@@ -46,6 +46,7 @@ class RunStatus(SchemaPart, frozen=True, kw_only=True):
     Args:
         phase: of the run.
         why: how the run ended, or why it did not begin.
+        ending: "finished", "stopped" or "failed"; None as long as the run is not over.
         step: number of steps so far.
         version: of the model.
         seconds: on the run's clock; before the run begins, since the server waits for its clients.
@@ -56,6 +57,7 @@ class RunStatus(SchemaPart, frozen=True, kw_only=True):
 
     phase: Phase
     why: str = ""
+    ending: Status | None = None
     step: int
     version: int
     seconds: float
@@ -100,6 +102,7 @@ class StatusBoard:
         self._step, self._version, self._excluded = 0, 0, dict[int, str]()
         self._suspicious, self._promise, self._made = dict[int, str](), "", time.monotonic()
         self._phase: Phase = "waiting"
+        self._ending: Status | None = None
         self._why, self._over, self._lock = "", threading.Event(), threading.Lock()
         self._shown: tuple[dict[int, ClientStatus], str] = ({}, "")
         self._written = 0.0  # when, by time.monotonic
@@ -116,6 +119,7 @@ class StatusBoard:
         if self._thread.is_alive():
             self._thread.join(2 * self._every)
         how = ending(error)
+        self._ending = how.status
         self._phase, self._why = "not begun" if self._phase == "waiting" else "over", how.error or how.status
         self._renew(self.clients())
 
@@ -188,6 +192,7 @@ class StatusBoard:
             status = RunStatus(
                 phase=self._phase,
                 why=self._why,
+                ending=self._ending,
                 step=self._step,
                 version=self._version,
                 seconds=round(self._register.now if began else time.monotonic() - self._made, 3),
