@@ -211,13 +211,9 @@ def watch(options: Options, console: Console) -> int:
     status = live.status(options.folder)
     if status is None or status.ending in (None, "finished"):
         return 0
-    how = (
-        "did not begin"
-        if status.phase == "not begun"
-        else status.ending
-        if status.ending == "failed"
-        else "was stopped"
-    )
+    how = "was stopped" if status.ending == "stopped" else "failed"
+    if status.phase == "not begun":
+        how = "did not begin"
     console.print(escape(f"The run {how}: {status.why}"), soft_wrap=True)
     return 1
 
