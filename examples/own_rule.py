@@ -14,6 +14,8 @@ from phalanx.aggregators import Choice, Selection
 class ShortenedMean(Selection):
     """Shortens each update to a multiple of the median norm, and averages them by weight.
 
+    It is not equivariant to translation: norms are distances from the origin.
+
     Args:
         factor: the longest norm, in median norms.
     """

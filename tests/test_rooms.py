@@ -23,7 +23,7 @@ FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("engine",),
     ("simulation",),
     ("runs",),
-    ("fairness", "observers", "ray"),
+    ("contracts", "fairness", "observers", "ray"),
     ("report",),
     ("experiments",),
     ("phalanx",),  # what `import phalanx` offers

@@ -1,12 +1,10 @@
 """`phalanx leaderboard`: every defence under its worst attack."""
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from phalanx.cli.configuration import Draft, made, resolved
 from phalanx.cli.options import PAGE, data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
+from phalanx.cli.written import imported, with_numbers
 from phalanx.core import Algorithm, InfeasibleError
 from phalanx.experiments.carrying_out import Carrier, Means, Outcome, carried_out, local_workers, stored
 from phalanx.experiments.leaderboard.board import SHOWN, Board, accuracy, write
@@ -206,41 +205,16 @@ def _own(text: str) -> Defence:
     Raises:
         InfeasibleError: it is no rule and no algorithm.
     """
-    if ".py" in text:
-        text = _imported(text)
+    text = imported(text, f"--defence {shown(text)}", (Aggregator, Algorithm), "no rule and no algorithm")
 
     def make(setup: Setup, _: Any) -> Algorithm:
-        values = {"f": setup.f, "n": setup.n, "share": setup.share}
-        return _made(re.sub(r"=\s*(f|n|share)\b", lambda found: f"={values[found[1]]}", text))
+        return _made(with_numbers(text, setup.f, setup.n))
 
     try:
         _ = Run(algorithm=make(Setup(4, 20, 0, LocalSGD()), None)).identity
     except TypeError as error:
         raise InfeasibleError(f"--defence {shown(text)}: {error}") from error
     return Defence(text, "own", make)
-
-
-def _imported(text: str) -> str:
-    """Return the import path, with options, of a class that is named by its file, after the import of this file."""
-    start, _, inner = text.partition(".py")
-    file, inner = Path(f"{start}.py"), inner.removeprefix(":")
-    if not file.is_file():
-        raise InfeasibleError(f"--defence {shown(text)}: there is no file {file}.")
-    sys.path.append(str(file.parent.resolve()))
-    try:
-        module = import_module(file.stem)
-    except (Exception, SystemExit) as error:
-        raise InfeasibleError(f"{file} cannot be imported: {type(error).__name__}: {error}.") from error
-    if module.__file__ is None or not file.samefile(module.__file__):
-        raise InfeasibleError(f"Another module has the name {file.stem} already. Rename {file}.")
-    if not inner.partition("(")[0].isidentifier() or not hasattr(module, inner.partition("(")[0]):
-        own = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == file.stem]
-        known = [kind.__name__ for kind in own if issubclass(kind, Aggregator | Algorithm)]
-        there = f"It has {', '.join(known)}" if known else "It has no rule and no algorithm"
-        raise InfeasibleError(
-            f"--defence {shown(text)} names no class of {file}. {there}. Write {file}:CLASS(OPTIONS)."
-        )
-    return f"{file.stem}.{inner}"
 
 
 def _made(text: str) -> Algorithm:

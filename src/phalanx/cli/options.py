@@ -346,6 +346,27 @@ def weights() -> Parser:
     return parser
 
 
+CHECK = "Check your own rule, attack, algorithm, weighting, partition, model or task against its contract."
+CHECK_EXAMPLES = """Examples:
+  phalanx check my_file.py:MyRule
+  phalanx check "my_file.py:MyRule(factor=1.5)" --without translation
+  phalanx check "TrimmedMean(beta=share)"
+
+It ends with status 1 if a property does not hold."""
+
+
+def check() -> Parser:
+    """Return the parser of `phalanx check`."""
+    parser = Parser("phalanx check", CHECK, epilog=CHECK_EXAMPLES)
+    help_ = "The class, by its file or its import path, with options if it needs some. f, n and share in place of a "
+    help_ += "value are the number of attackers, that of clients, and their quotient; fields of the names f, share and "
+    help_ += "beta hold these if they are not given."
+    parser.add_argument("subject", metavar="CLASS", help=help_)
+    help_ = "Properties that the docstring of a rule excepts: translation, scaling or order."
+    parser.add_argument("--without", nargs="+", default=[], metavar="PROPERTY", help=help_)
+    return parser
+
+
 DOCTOR = "Look whether what a run or a federation needs is there, and say the remedy if not."
 
 

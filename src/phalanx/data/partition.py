@@ -17,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import labels_in
+from phalanx.errors import InfeasibleError
 from phalanx.fields import CheckedFields, FiniteFloat, NonNegativeFloat, PositiveFloat, PositiveInt
 
 Ints = npt.NDArray[np.int64]
@@ -488,11 +489,11 @@ class DirichletMultinomialSizes(Partition):
         """Draw the sizes, then assign the shuffled examples.
 
         Raises:
-            ValueError: if the draw gives another number of clients.
+            InfeasibleError: the draw gives another number of clients.
         """
         sizes = self.sizes(len(labels))
         if len(sizes) != clients:
-            raise ValueError(
+            raise InfeasibleError(
                 f"This draw divides {len(labels)} examples among {len(sizes)} clients, not {clients}. "
                 f"Set clients to {len(sizes)}, or give the partition another seed (partition.seed)."
             )

@@ -1,0 +1,76 @@
+"""`phalanx check`: the contract of a rule, an attack or another class, the user's own above all."""
+
+from collections.abc import Mapping
+from dataclasses import make_dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from phalanx.cli.configuration import CLASS, FIELDS, Chosen, Draft, made, resolved
+from phalanx.cli.parser import Options
+from phalanx.cli.study_file import called
+from phalanx.cli.written import imported, with_numbers
+from phalanx.contracts.subject import KINDS, breaches_of, kind_of
+from phalanx.core import InfeasibleError
+from phalanx.wording import shown
+
+
+def check_command(options: Options, console: Console) -> int:
+    """Print which properties hold, and a counterexample to each other; return 1 if there is one.
+
+    Raises:
+        InfeasibleError: there is no such class, it cannot be made, or a property cannot be left out.
+    """
+    said = shown(options.subject) or "''"
+    text = imported(options.subject, said, (*KINDS,), "no class that can be checked")
+    subject = _class(text.partition("(")[0].strip(), said)
+    kind = kind_of(subject)
+
+    def settings(n: int, f: int) -> Mapping[str, Any]:
+        return _settings(subject, with_numbers(text, f, n), said)
+
+    try:
+        broken = breaches_of(subject, settings, options.without)
+    except TypeError as error:
+        raise InfeasibleError(f"{said} cannot be made: {error}") from error
+    names = [name for name in kind.properties if name not in options.without]
+    holding = [name for name in names if name not in {breach.property for breach in broken}]
+    console.print(f"{escape(subject.__name__)} is {kind.words}.", soft_wrap=True)
+    for breach in broken:
+        words = f"[red]{breach.property}[/]: {escape(breach.sentence)} {escape(shown(breach.example, 600))}"
+        console.print(words, soft_wrap=True)
+    listed = f": {', '.join(holding)}" if holding else ""
+    console.print(f"{len(holding)} of {len(names)} properties hold{listed}.", soft_wrap=True)
+    return int(bool(broken))
+
+
+def _class(name: str, said: str) -> type:
+    """Return the class of that name or import path."""
+    reasons = list[str]()
+    for base in KINDS:
+        try:
+            return resolved(name, base)
+        except LookupError as error:
+            reasons.append(str(error))
+    listed = ", ".join(base.__name__ for base in KINDS)
+    if "it is abstract" in reasons:
+        raise InfeasibleError(f"{said} is abstract: define all that it must before it is checked.")
+    raise InfeasibleError(
+        f"{said} is no class that can be checked. Name a subclass of {listed}: of the library, such as "
+        "TrimmedMean(beta=share), or your own, such as my_file.py:MyRule."
+    )
+
+
+def _settings(subject: type, text: str, said: str) -> Mapping[str, Any]:
+    """Return the values that a text gives to fields of a class."""
+    written = called(text)
+    if not isinstance(written, dict):
+        return {}
+    draft = Draft(make_dataclass("Checked", [("subject", subject)], frozen=True))
+    try:
+        draft.set("subject", {CLASS: f"{subject.__module__}.{subject.__qualname__}", FIELDS: written[FIELDS]})
+        chosen: Chosen = draft.at("subject")[1]
+        return {name: made(chosen.values[name]) for name in written[FIELDS]}
+    except ValueError as error:
+        raise InfeasibleError(f"{said}: {error}") from error

@@ -1,0 +1,47 @@
+"""A class as a user writes it in an option: `TrimmedMean(beta=share)`, or `my_file.py:MyRule(f=f)`."""
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from phalanx.core import InfeasibleError
+
+
+def with_numbers(text: str, f: int, n: int) -> str:
+    """Return the text with numbers for f, n and share: those of attackers and of clients, and their quotient."""
+    values = {"f": f, "n": n, "share": f / n}
+    return re.sub(r"=\s*(f|n|share)\b", lambda found: f"={values[found[1]]}", text)
+
+
+def imported(text: str, said: str, kinds: tuple[type, ...], none: str) -> str:
+    """Return the import path, with options, of a class that is named by its file, after the import of this file.
+
+    Args:
+        text: such as my_file.py:MyRule(f=f); without a file it is returned as it is.
+        said: begins a message.
+        kinds: the classes of which it can be a subclass.
+        none: what a file lacks that has no such class, as "no rule and no algorithm".
+
+    Raises:
+        InfeasibleError: there is no such file, it cannot be imported, or it has no such class.
+    """
+    if ".py" not in text:
+        return text
+    start, _, inner = text.partition(".py")
+    file, inner = Path(f"{start}.py"), inner.removeprefix(":")
+    if not file.is_file():
+        raise InfeasibleError(f"{said}: there is no file {file}.")
+    sys.path.append(str(file.parent.resolve()))
+    try:
+        module = import_module(file.stem)
+    except (Exception, SystemExit) as error:
+        raise InfeasibleError(f"{file} cannot be imported: {type(error).__name__}: {error}.") from error
+    if module.__file__ is None or not file.samefile(module.__file__):
+        raise InfeasibleError(f"Another module has the name {file.stem} already. Rename {file}.")
+    if not inner.partition("(")[0].isidentifier() or not hasattr(module, inner.partition("(")[0]):
+        own = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == file.stem]
+        known = [kind.__name__ for kind in own if issubclass(kind, kinds)]
+        there = f"It has {', '.join(known) if known else none}"
+        raise InfeasibleError(f"{said} names no class of {file}. {there}. Write {file}:CLASS(OPTIONS).")
+    return f"{file.stem}.{inner}"

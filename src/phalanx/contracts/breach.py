@@ -1,0 +1,81 @@
+"""A broken property, and what the checks of all kinds share."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import FrozenInstanceError
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+
+class Breach(NamedTuple):
+    """A property that does not hold."""
+
+    property: str  # its name, such as "order"
+    sentence: str  # what is wrong, and what was expected
+    example: str  # for which it is wrong
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.property}: {self.sentence} {self.example}"
+
+
+Found = tuple[str, str]  # of a property that does not hold: the sentence, and the example
+Make = Callable[[int, int], Any]  # makes the subject for m clients, f of them Byzantine
+Property = Callable[[Make], Iterator[Found]]
+
+
+def breached(properties: Mapping[str, Property], make: Make) -> Iterator[Breach]:
+    """Yield the first counterexample to each property that a subject lacks; an error is one."""
+    for name, holds in properties.items():
+        try:
+            found = next(holds(make), None)
+        except Exception as error:
+            found = f"It raised {type(error).__name__}.", str(error)
+        if found is not None:
+            yield Breach(name, *found)
+
+
+def value(subject: Any) -> Iterator[Found]:
+    """Yield why a subject is no value that a run can hold: immutable, and equal to what has the same fields."""
+    if not dataclasses.is_dataclass(subject) or isinstance(subject, type):
+        yield "Its class must be a dataclass with `frozen=True`.", f"{type(subject).__name__} is none."
+        return
+    for field in dataclasses.fields(subject):
+        with suppress(FrozenInstanceError):
+            setattr(subject, field.name, getattr(subject, field.name))
+            yield "It must be immutable: its class a dataclass with `frozen=True`.", f"`{field.name}` could be set."
+    if hasattr(subject, "canonical"):  # it says itself what identifies it
+        return
+    copy = dataclasses.replace(subject)
+    if copy != subject or hash(copy) != hash(subject):
+        yield "A copy must be equal. Make the class a frozen dataclass of plain values.", repr(subject)
+
+
+def drawing() -> tuple[Any, ...]:
+    """Return the states of the global generators of NumPy and torch, to be compared by `same`."""
+    numbers: Any = np.random.get_state()  # noqa: NPY002  (nothing is drawn)
+    return numbers[1].tobytes(), numbers[2], torch.get_rng_state()
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal to the bit, tensors and containers included; NaN equals NaN."""
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.dtype == other.dtype and bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if dataclasses.is_dataclass(one) and type(one) is type(other):
+        return all(same(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(one))
+    return bool(one == other)
+
+
+def written(matrix: Tensor) -> str:
+    """Return a small matrix or vector as text."""
+    return str([[round(float(x), 3) for x in row] for row in matrix] if matrix.ndim > 1 else
+               [round(float(x), 3) for x in matrix])  # fmt: skip

@@ -1,0 +1,147 @@
+"""`phalanx check`: a class of the user's own, in a file or by its import path, and what cannot be checked."""
+
+import re
+import sys
+
+import pytest
+
+from phalanx.cli.main import main
+
+OWN = '''
+from dataclasses import dataclass
+
+from phalanx.aggregators import Aggregator, Krum, Mean, Median
+from phalanx.weighting import AsReported, Ignore
+
+
+class Good(Median):
+    """A median."""
+
+
+class First(Mean):
+    """The first row."""
+
+    def aggregate(self, points):
+        return points.matrix[0].clone()
+
+
+class Unfinished(Aggregator):
+    """Lacks `aggregate`."""
+
+
+@dataclass(frozen=True)
+class Cautious(Krum):
+    """Takes a number under another name."""
+
+    attackers: int = 1
+
+
+@dataclass(frozen=True)
+class Told(Median):
+    """Needs a number that nothing stands for."""
+
+    patience: int = -1
+
+    def __post_init__(self):
+        if self.patience < 0:
+            raise TypeError("patience is missing.")
+
+
+class Reassuring(AsReported):
+    """Says of the sizes as reported that they bound what attackers weigh."""
+
+    def held(self, sizes, f, q, clients, *, parted=False):
+        return Ignore().held(sizes, f, q, clients)
+'''
+
+
+@pytest.fixture
+def checked(tmp_path, monkeypatch, capsys, request):
+    """Check a class of a file, another one for each test; return the status, the output and the messages."""
+    name = f"mine_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def run(subject, *options):
+        status = main(["check", subject.replace("mine", name), *options])
+        out, err = capsys.readouterr()
+        return status, out.replace(name, "mine"), err.replace(name, "mine")
+
+    yield run
+    sys.modules.pop(name, None)
+
+
+def test_a_rule_that_holds_what_it_must(checked):
+    status, out, err = checked("mine.py:Good")
+    assert (status, out.splitlines()[0]) == (0, "Good is a rule.")
+    assert re.search(r"12 of 12 properties hold: .*\battackers\.$", out.strip())
+    assert err == "The module mine is imported, which runs its code.\n"
+
+
+def test_a_rule_that_returns_its_first_row(checked):
+    status, out, _ = checked("mine.First")
+    assert status == 1
+    assert "order: The order of clients must not change the result. Rows [[" in out
+    assert "weights: Weights must count. It ignores them: see `points.weights`." in out
+    assert "9 of 12 properties hold" in out
+
+
+def test_a_property_that_its_docstring_excepts_is_left_out(checked):
+    status, out, _ = checked("mine.py:First", "--without", "order")
+    assert "order" not in out
+    assert (status, "9 of 11 properties hold" in out) == (1, True)
+
+
+def test_a_weighting_that_promises_too_much(checked):
+    status, out, _ = checked("mine.py:Reassuring")
+    assert (status, out.splitlines()[0]) == (1, "Reassuring is a weighting.")
+    assert "share: `held` must bound the attackers' weight. Of f = 1, q = 2, " in out
+    assert "5 of 6 properties hold" in out
+
+
+@pytest.mark.parametrize("subject", ["TrimmedMean", "TrimmedMean(beta=share)", "mine.py:Cautious(f=f, attackers=f)"])
+def test_numbers_of_attackers_follow(checked, subject):
+    assert checked(subject)[0] == 0
+
+
+def test_sizes_with_too_few_rows_are_passed_over_for_a_number_that_is_given(checked):
+    assert checked("Krum(f=3)")[0] == 0  # at least 9 rows, so that of 7, 8 and 11 one is left
+    status, out, _ = checked("Krum(f=30)")
+    assert (status, "order: It raised TooFewRowsError." in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("subject", "said"),
+    [
+        ("none.py:Best", "none.py:Best: there is no file none.py."),
+        (
+            "mine.py",
+            "mine.py names no class of mine.py. It has Good, First, Unfinished, ",
+        ),
+        ("mine.py:Best", "mine.py:Best names no class of mine.py. It has Good"),
+        ("mine.py:dataclass", "mine.py:dataclass is no class that can be checked. Name a subclass of Aggregator, Pre"),
+        ("mine.Best", "mine.Best is no class that can be checked."),
+        ("mine.py:Unfinished", "mine.py:Unfinished is abstract: define all that it must before it is checked."),
+        ("mine.py:Told", "mine.py:Told cannot be made: patience is missing."),
+        ("Krum(f=2.5)", "Krum(f=2.5): subject.f must be an integer, got 2.5."),
+        ("Krum(g=2)", "Krum(g=2): subject: Krum has no option 'g'."),
+        ("Krum(f=", "Krum(f= lacks a bracket"),
+        ("Krum(1)", "Krum(1): give each option of a class by its name, as `Krum(f=6)`."),
+        ("Private", "Private needs values for clip, noise_multiplier. Give them."),
+        ("TrimmedMean(beta=0.7)", "beta must lie in [0, 0.5), got 0.7"),
+        ("Digits", "Digits is no class that can be checked."),
+        ("", "'' is no class that can be checked."),
+        ("x" * 5000, "is no class that can be checked."),
+    ],
+)
+def test_what_cannot_be_checked(checked, subject, said):
+    status, out, err = checked(subject)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert len(err) < 700
+
+
+def test_only_some_properties_can_be_left_out(checked):
+    status, _, err = checked("Krum", "--without", "weights")
+    assert (status, "Only translation, scaling, order can be left out, got weights." in err) == (2, True)
