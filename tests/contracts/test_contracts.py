@@ -42,6 +42,7 @@ SETTINGS = {  # of classes that need some
     "Together": {"first": LabelShift(), "second": ReportSize()},
     "IFCA": {"k": 2},
     "BenignClusters": {"threshold": 0.2},
+    "ByzantineCFL": {"threshold": 0.2},
     "CentrallyPrivate": {**NOISE, "count_noise": 0.5},
     "Private": NOISE,
     "Quorum": {"algorithm": FedAvg(aggregate=Median()), "k": 3},
@@ -51,6 +52,7 @@ SETTINGS = {  # of classes that need some
     "PartlyTrained": {"trained": ("3.*",)},
     "TorchModule": {"path": "torch.nn.Linear", "arguments": {"in_features": 64, "out_features": 10}},
 }
+SLOW = {"LoRA"}  # peft takes seconds to import
 HIDDEN = {"Contrast"}  # the task on which the attack `Chameleon` trains: it needs the examples of its attacker
 ABOVE = {"cli", "flower"}  # rooms that export none of these
 
@@ -79,7 +81,19 @@ def check(kind):
     assert not broken, "\n".join(map(str, broken))
 
 
-@pytest.mark.parametrize("kind", dict.fromkeys(subjects()), ids=lambda kind: kind.__name__)
+@pytest.fixture(autouse=True)
+def _without_types(monkeypatch):
+    """As in a user's program: a wrong member is caught by its contract, not by its types."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def every():
+    """All subjects, as parameters of a test; those that take seconds are slow."""
+    for kind in dict.fromkeys(subjects()):
+        yield pytest.param(kind, id=kind.__name__, marks=[pytest.mark.slow] if kind.__name__ in SLOW else [])
+
+
+@pytest.mark.parametrize("kind", every())
 def test_what_is_exported_obeys_its_contract(kind):
     check(kind)
 
@@ -366,7 +380,7 @@ class Halving(Regression):
 
 class Noisy(Classification):
     def loss(self, outputs, y):
-        return super().loss(outputs + torch.randn(1), y)
+        return super().loss(outputs + torch.randn_like(outputs), y)
 
 
 class Miscounting(Classification):
@@ -432,7 +446,6 @@ class Generous(Classification):
 )
 def test_a_wrong_member_is_caught_once_it_is_exported(wrong, lacks, monkeypatch):
     """By the suite, for the reason for which it was planted, and not because it raised an error."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as in a user's program
     package = next(package for base, package in HOMES.items() if issubclass(wrong, base))
     monkeypatch.setattr(package, wrong.__name__, wrong, raising=False)
     monkeypatch.setattr(package, "__all__", [*package.__all__, wrong.__name__])
@@ -470,8 +483,7 @@ def test_there_is_a_wrong_member_of_each_kind():
         (3, "Only a class that defines all that it must can be checked, got 3."),
     ],
 )
-def test_what_has_no_contract(subject, said, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+def test_what_has_no_contract(subject, said):
     with pytest.raises(InfeasibleError, match=re.escape(said)):
         breaches(subject)
 

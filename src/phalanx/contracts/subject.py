@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from phalanx.aggregators import Aggregator, Median, NearestNeighborMixing, PreAggregator
@@ -21,6 +21,7 @@ from phalanx.weighting import Ignore, Preprocess
 
 ATTACKERS = ("f",)  # fields that hold the number of attackers
 SHARES = ("share", "beta")  # and those that hold their share
+RULES = (Aggregator, PreAggregator)
 
 
 class Kind(NamedTuple):
@@ -67,8 +68,8 @@ def kind_of(subject: Any) -> Kind:
 def made_for(subject: Any, settings: Mapping[str, Any], m: int, f: int) -> Any:
     """Return a value of a class, for m clients of which f are Byzantine.
 
-    Fields named `f`, `share` and `beta` follow, unless they are given or can be left out. A field that must hold a
-    rule, an attack or another of these kinds holds a simple one.
+    Fields named `f`, `share` and `beta` follow, unless they are given: those of a rule that are numbers, and all that
+    have no default. A field that must hold a rule, an attack or another of these kinds holds a simple one.
 
     Raises:
         InfeasibleError: it needs other values as well.
@@ -78,11 +79,17 @@ def made_for(subject: Any, settings: Mapping[str, Any], m: int, f: int) -> Any:
     needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
     values = {name: kind.stand_in for name in needed for base, kind in KINDS.items() if base in _types(subject, name)}
     counted = dict.fromkeys(ATTACKERS, f) | dict.fromkeys(SHARES, f / m)
-    values |= {f.name: counted[f.name] for f in fields if f.name in counted and f.default is not None}
+    ours = counted.keys() & (needed | (_numbers(fields) if issubclass(subject, RULES) else set()))
+    values |= {name: counted[name] for name in ours}
     values |= settings
     if lacking := sorted(needed - values.keys()):
         raise InfeasibleError(f"{subject.__name__} needs values for {', '.join(lacking)}. Give them.")
     return subject(**values)
+
+
+def _numbers(fields: Sequence[dataclasses.Field[Any]]) -> set[str]:
+    """Return the names of the fields whose default is a number."""
+    return {field.name for field in fields if isinstance(field.default, int | float)}
 
 
 def _types(subject: type, name: str) -> list[Any]:
@@ -96,7 +103,7 @@ def breaches(subject: type, without: Collection[str] = (), **settings: Any) -> l
     Args:
         subject: a rule, a pre-aggregator, an attack, an algorithm, a weighting, a partition, a model or a task.
         without: properties of a rule that its docstring excepts: "translation", "scaling", "order".
-        settings: its fields. `f`, `share` and `beta` follow from the number of clients if they are not given.
+        settings: its fields. `f`, `share` and `beta` of a rule follow from its rows if they are not given.
 
     Raises:
         InfeasibleError: it is none of these, or needs fields that are not given.
