@@ -154,7 +154,7 @@ def duplicate_a_line(folder, other, rng):
     k, at = rng.randrange(len(lines)), rng.randrange(len(lines) + 1)
     lines.insert(at, lines[k])
     path.write_bytes(b"".join(lines))
-    return path, {at + 1, at, k + 1}, "integrity"
+    return path, {at + 1, at, k + 1, k + 2}, "integrity"  # of two equal lines, either is the copy
 
 
 def append_a_line(folder, other, rng):
