@@ -13,6 +13,7 @@ from phalanx import aggregators, attacks
 from phalanx.aggregators import Aggregator, PreAggregator
 from phalanx.attacks import Attack
 from phalanx.cli.main import main
+from tolerances import NOTHING, ROW, written
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "rules").glob("*.md"))
@@ -100,6 +101,14 @@ def test_every_rule_has_a_page_of_its_own():
         for row in ("tolerates", "a weight is", "honest clients that differ", "cost", "options", "source"):
             assert f"\n| {row} | " in text, f"{page.name} does not say: {row}"
         assert "\n## What gets through\n" in text
+
+
+def test_tolerances_are_those_of_which_promises_are_made():
+    """In the table, and on the page of each rule of which nothing is promised."""
+    assert OVERVIEW.read_text() == written(OVERVIEW.read_text())
+    for name, tolerates, _ in ROW.findall(OVERVIEW.read_text().partition("\n| before a rule |")[0]):
+        says = "| tolerates | nothing is promised; " in (DOCS / "rules" / f"{name}.md").read_text()
+        assert says == (tolerates == NOTHING), name
 
 
 def test_every_page_is_linked_from_the_overview():

@@ -57,6 +57,15 @@ def test_reputation_is_a_moving_average_from_zero_over_its_weight():
     assert state.reputation[2] == pytest.approx((0.5 * 0.5 * 0.6 + 0.5) / 0.75)
 
 
+def test_who_sends_nothing_earns_nothing():
+    algorithm = Rewarded(FedAvg())
+    state, _ = begin(algorithm, 4)
+    for _ in range(3):
+        state, _ = algorithm.step(state, updates([[4.0, 1, 0, 0], [4.0, 0, 0, 0], [4.0, 0, 1, 0], [0.0] * 4]))
+    assert state.quota[3] == 0.0
+    assert min(state.quota[i] for i in range(3)) > 0.9
+
+
 def test_who_sends_the_opposite_gets_nothing_and_keeps_what_it_has_itself():
     algorithm = Rewarded(FedAvg())
     state, _ = begin(algorithm, 4, d=2)

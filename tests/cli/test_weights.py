@@ -1,4 +1,4 @@
-"""`phalanx weights`: files of sizes, what is said of them, and the commands of `docs/weighting.md`."""
+"""`phalanx weights`: files of sizes, what is said of them, and the commands of the pages on weights."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ from phalanx.weighting import mwp, truncation_curve
 from phalanx.weighting.truncation import shortest, top
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "weighting.md").read_text()
+PAGE = "\n".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("weighting", "consortium"))
 SHOWN = re.findall(r"^```\n\$ ([^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SIZES = "client,examples\na,120\nb,80\nc,100\nd,60\ne,5000\n"
 
@@ -118,12 +118,13 @@ def test_files_without_faults_are_read_once(form, tmp_path):
 
 
 def test_the_page_shows_commands():
-    assert len(SHOWN) == 4
+    assert len(SHOWN) == 5
 
 
 @pytest.mark.parametrize(("command", "output"), SHOWN, ids=[command for command, _ in SHOWN])
 def test_what_the_page_shows_is_what_comes_out(command, output, capsys, monkeypatch, tmp_path):
-    (tmp_path / "sizes.csv").write_bytes((ROOT / "examples" / "sizes.csv").read_bytes())
+    for name in ("sizes.csv", "hospitals.csv"):
+        (tmp_path / name).write_bytes((ROOT / "examples" / name).read_bytes())
     if found := re.match(r"printf '(.*)' \| (.*)", command):
         piped(monkeypatch, found[1].replace("\\n", "\n"))
         command = found[2]
@@ -296,6 +297,14 @@ def test_a_sample_may_hold_a_client_twice(capsys, tmp_path):
         ("sizes.csv --alpha 0.2 --population 10", "--population belongs to --certify"),
         ("sizes.csv --alpha 0.2 --certify 5 --picture p.png", "--picture does not go with --certify"),
         ("sizes.csv --alpha 0.2 --certify 5 --population 4", "--population must be at least 5, the clients in the"),
+        ("sizes.csv --frontier --certify 5 --alpha 0.2", "--frontier does not go with --certify"),
+        ("sizes.csv --frontier --alpha_star 0.3", "--frontier tries every alpha_star"),
+        ("sizes.csv --classes examples", "--classes belongs to --frontier"),
+        ("sizes.csv --cost 0.2", "--cost belongs to --frontier"),
+        ("sizes.csv --frontier --cost 0", "cost must be above 0"),
+        ("sizes.csv --frontier --alpha 0.5", "hold half of the weight"),
+        ("sizes.csv --frontier --classes benign", "sizes.csv has no column 'benign'"),
+        ("sizes.csv --frontier --classes examples examples", "sum to 240, and its size is 120"),
         ("sizes.csv --alpha 0.2 --certify 0", "bound must be at least 1, got 0"),
         ("sizes.csv --alpha 0.2 --weights w.txt", "w.txt must end in .csv or .json"),
         ("sizes.csv --alpha 0.2 --weights no/w.csv", "there is no folder no"),
@@ -317,6 +326,47 @@ def test_what_cannot_be_done_says_why_and_leaves_nothing(command, why, capsys, t
     assert out == ""
     assert (tmp_path / "sizes.csv").read_text() == SIZES
     assert [path.name for path in tmp_path.iterdir()] == ["sizes.csv"]
+
+
+HOSPITALS = (ROOT / "examples" / "hospitals.csv").read_text()
+CLASSES = ("--classes", "class 0", "class 1", "class 2")
+
+
+def test_a_frontier_says_where_the_useful_band_is(capsys, tmp_path):
+    (tmp_path / "h.csv").write_text(HOSPITALS)
+    saved = ("--weights", "w.csv", "--picture", "p.svg")
+    status, out, err = weights(capsys, "h.csv", "--frontier", *CLASSES, *saved)
+    assert (status, err) == (0, "")
+    assert "The useful band is from 44 % to 47 %. At 44 % the clean error is 0.089, and 0.684 if UKA lies." in out
+    row = cells(next(line for line in out.splitlines() if line.startswith(" UKA")))
+    assert row == ["UKA", "17,834", "51.7 %", "518", "44.0 %", "0.684", "12.5 %", "0.537"]
+    rows = [*csv.DictReader(io.StringIO((tmp_path / "w.csv").read_text()))]
+    assert float(rows[0]["share"]) == pytest.approx(0.44, abs=1e-4)
+    assert (tmp_path / "p.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_a_frontier_without_a_useful_band_says_so(capsys, tmp_path):
+    (tmp_path / "h.csv").write_text(HOSPITALS)
+    status, out, _ = weights(capsys, "h.csv", "--frontier", *CLASSES, "--cost", "0.05")
+    assert status == 0
+    assert "There is no useful band: the clean error is at least 0.088, at a cap of 45 %, and 0.05 is allowed." in out
+    assert "useful band is" not in out
+
+
+def test_a_frontier_without_classes_says_what_it_assumes(capsys):
+    status, out, _ = weights(capsys, "sizes.csv", "--frontier")
+    assert status == 0
+    assert "sites are taken to hold the same mix" in out
+    assert "mix of classes" not in out.replace("hold the same mix", "")
+
+
+def test_class_counts_of_json_and_of_standard_input(capsys, monkeypatch, tmp_path):
+    content = json.dumps([{"id": name, "n": 30, "a": 30 - k, "b": k} for k, name in enumerate("uvwxy")])
+    (tmp_path / "h.json").write_text(content)
+    assert weights(capsys, "h.json", "--frontier", "--classes", "a", "b")[0] == 0
+    piped(monkeypatch, content)
+    status, _, err = weights(capsys, "-", "--frontier", "--classes", "a", "b")
+    assert (status, "standard input can be read only once" in err) == (2, True)
 
 
 def test_help(capsys):

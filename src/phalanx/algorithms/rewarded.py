@@ -14,6 +14,7 @@ its own defence, weights, rounds or arrivals, and this one judges and rewards on
   model, as large a share of all entries as the quota: those are the server's.  With a quota of one it is the server's
   model, with a quota of zero what the client would have alone.  In the paper a model is a sum of all that a client
   sent and was allocated; that sum drifts away from the server's model where replies are late or lost, this one cannot.
+* An update without a direction, zero, agrees with nobody: its cosine is zero.
 * Nobody is excluded for a low reputation: who is not believed is filtered by the algorithm within, and gets nothing.
 
 The server keeps two vectors for each client: its model, and the direction of its last update.
@@ -152,9 +153,9 @@ class Rewarded(StatefulWrapper):
     def _judged(self, account: Account, total: Vector) -> Account:
         """Return an account after one more cosine, with what was used of the others; as it is if that is nothing."""
         others = total - _used(account)
-        if account.latest is None or not bool(others.any()):
+        if not bool(others.any()):
             return account
-        cosine = float(cos_sim(others, account.latest[None])[0])
+        cosine = 0.0 if account.latest is None else float(cos_sim(others, account.latest[None])[0])
         average = self.fade * account.average + (1 - self.fade) * cosine
         return account._replace(average=average, judged=account.judged + 1)
 

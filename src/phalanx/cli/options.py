@@ -10,6 +10,8 @@ from phalanx.cli.parser import Parser, path
 from phalanx.installation import DATA_DIR
 
 PORT = 8000  # of the SuperLink, in `docs/deployment.md`
+ALPHA_STAR = 0.5  # default of `phalanx weights --alpha_star`
+COST = 0.1  # default of `phalanx weights --cost`
 DELTA = 0.05  # default of `phalanx weights --delta`
 
 
@@ -321,7 +323,7 @@ WEIGHTS = "Truncate reported sizes, so that few clients cannot outweigh the othe
 WEIGHTS_USAGE = """phalanx weights SIZES [--OPTION VALUE ...]
 
 SIZES is a CSV or JSON file of clients and the sizes that they report, or - for standard input.
-Without --alpha it shows what there is to choose from."""
+Without --alpha it shows what there is to choose from, with --frontier what each choice costs."""
 
 
 def weights() -> Parser:
@@ -330,12 +332,23 @@ def weights() -> Parser:
     parser.add_argument("sizes", nargs="?", type=path, help="CSV or JSON file of reported sizes, or -.")
     parser.add_argument("--alpha", type=float, help="Largest share of the clients that may be Byzantine.")
     help_ = "Largest share of the weight that they may get. (default: %(default)s)"
-    parser.add_argument("--alpha_star", "--alpha-star", metavar="SHARE", type=float, default=0.5, help=help_)
+    parser.add_argument("--alpha_star", "--alpha-star", metavar="SHARE", type=float, default=ALPHA_STAR, help=help_)
     parser.add_argument("--client_column", metavar="NAME", help="Name of the column, or key, of the clients.")
     parser.add_argument("--size_column", metavar="NAME", help="Name of the column, or key, of the sizes.")
     parser.add_argument("--weights", metavar="FILE", type=path, help="Where to save the weights (.csv or .json).")
     help_ = "Where to save the trade-off (.png, .svg or .pdf)."
     parser.add_argument("--picture", metavar="FILE", type=path, help=help_)
+    group = parser.add_argument_group("For a consortium of up to 300 sites, instead of one alpha_star")
+    help_ = (
+        "Try all caps on the weight of one site, or of --alpha of them, and show the clean error and the worst site. "
+        "Both are relative errors of a trimmed mean of modelled updates: a site sends what its class counts say, with "
+        "noise that falls with its size. A liar sends the opposite of the target, up to a thousand times as long."
+    )
+    parser.add_to_group(group, "--frontier", action="store_true", help=help_)
+    help_ = "Names of the columns, or keys, of the examples of each class; without them, sites are taken to be alike."
+    parser.add_to_group(group, "--classes", nargs="+", metavar="NAME", help=help_)
+    help_ = f"Largest clean error of a useful cap; {COST} if not given."
+    parser.add_to_group(group, "--cost", type=float, metavar="ERROR", help=help_)
     group = parser.add_argument_group("If the file is only a random sample of the clients")
     help_ = "Does truncation at BOUND keep the promise for all clients?"
     parser.add_to_group(group, "--certify", type=int, metavar="BOUND", help=help_)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from phalanx.cli.options import DELTA
+from phalanx.cli.options import ALPHA_STAR, DELTA
 from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import ReportedSizes, check_target, read_sizes, write_weights
 from phalanx.weighting.certificate import Certificate, certify
@@ -58,6 +58,11 @@ def weights_command(options: Options, console: Console) -> int:
     reported = read_sizes(options.sizes, options.client_column, options.size_column, repeats=sampled)
     if sampled:
         return _certify(reported, options, console)
+    if options.frontier:
+        from phalanx.cli.weights_frontier import show_frontier  # noqa: PLC0415  (rules are slow to import)
+
+        show_frontier(reported, options, console)
+        return 0
     (_show_curve if options.alpha is None else _show_truncation)(reported, options, console)
     if options.picture is not None:
         _draw(reported, options)
@@ -74,7 +79,8 @@ def _check(options: Options) -> None:
     if without := [f"--{name}" for name in others if options[name] is not None]:
         goes = "does not go with" if sampled else "belongs to"
         raise ValueError(f"{without[0]} {goes} --certify, which is about a sample of the clients.")
-    if options.alpha is None and (sampled or options.weights is not None):
+    _check_frontier(options, sampled=sampled)
+    if options.alpha is None and (sampled or (options.weights is not None and not options.frontier)):
         raise ValueError(f"--{'certify' if sampled else 'weights'} needs --alpha, the share of clients to tolerate.")
     if options.weights is not None:
         check_target(options.weights, (".csv", ".json"))
@@ -82,6 +88,17 @@ def _check(options: Options) -> None:
             raise ValueError(f"--weights would replace {options.sizes}, the reported sizes. Choose another file.")
     if options.picture is not None:
         check_target(options.picture, (".png", ".svg", ".pdf"))
+
+
+def _check_frontier(options: Options, *, sampled: bool) -> None:
+    if not options.frontier:
+        if without := [f"--{name}" for name in ("classes", "cost") if options[name] is not None]:
+            raise ValueError(f"{without[0]} belongs to --frontier.")
+        return
+    if sampled:
+        raise ValueError("--frontier does not go with --certify, which is about a sample of the clients.")
+    if options.alpha_star != ALPHA_STAR:
+        raise ValueError("--frontier tries every alpha_star. Leave --alpha_star out.")
 
 
 # The trade-off

@@ -61,7 +61,12 @@ class _Object(list[tuple[str, Any]]):
 
 
 def read_sizes(
-    path: Path, client_column: str | None = None, size_column: str | None = None, *, repeats: bool = False
+    path: Path,
+    client_column: str | None = None,
+    size_column: str | None = None,
+    *,
+    repeats: bool = False,
+    zero: bool = False,
 ) -> ReportedSizes:
     """Read the sizes that clients report.
 
@@ -71,6 +76,7 @@ def read_sizes(
         client_column: the column, or key, of the clients' names, if it is none of `CLIENT`.
         size_column: the column, or key, of the sizes, if it is none of `SIZE`.
         repeats: whether a client may occur several times, as in a sample with replacement.
+        zero: whether a size may be 0, as a count of one class may.
 
     Raises:
         ValueError: the file is empty, no UTF-8, no CSV or JSON, or columns are ambiguous; or rows are not a client
@@ -95,7 +101,36 @@ def read_sizes(
         raise ValueError(f"{name} is nested too deeply to be a table of sizes.") from None
     if not entries:
         raise ValueError(f"{name} holds no client. Expected at least one, with the size that it reports.")
-    return _checked(entries, name, repeats)
+    return _checked(entries, name, repeats, int(not zero))
+
+
+def read_counts(
+    path: Path, reported: ReportedSizes, classes: Sequence[str], client_column: str | None = None
+) -> list[list[int]]:
+    """Read how many examples of each class clients hold, in the order of `reported`.
+
+    Args:
+        path: of the CSV or JSON file from which `reported` was read.
+        reported: the sizes in that file.
+        classes: the columns, or keys, of the counts.
+        client_column: as for `read_sizes`.
+
+    Raises:
+        ValueError: it is standard input, which is read once; a column is missing; a count is no integer from 0; or the
+            counts of a client do not sum to its size.
+        OSError: the file cannot be opened.
+    """
+    if path == STANDARD_INPUT:
+        raise ValueError("--classes needs a file: standard input can be read only once.")
+    columns = [list(read_sizes(path, client_column, name, zero=True).sizes) for name in classes]
+    counts = [list(row) for row in zip(*columns, strict=True)]
+    for name, size, row in zip(reported.names, reported.sizes, counts, strict=True):
+        if sum(row) != size:
+            raise ValueError(
+                f"{path}: the counts of client {shown(name, 40)} sum to {sum(row):,}, and its size is {size:,}. "
+                "Name the columns of all classes in --classes."
+            )
+    return counts
 
 
 def write_weights(path: Path, reported: ReportedSizes, weights: Sequence[float]) -> None:
@@ -376,12 +411,12 @@ def _written(value: Any) -> str:
 # Checking
 
 
-def _checked(entries: Sequence[_Entry], name: str, repeats: bool) -> ReportedSizes:
+def _checked(entries: Sequence[_Entry], name: str, repeats: bool, least: int) -> ReportedSizes:
     faults, seen, names = list[str](), dict[str, _Entry](), list[str]()
     for k, entry in enumerate(entries):
         client = str(k) if entry.client is None else entry.client
         before = seen.setdefault(client, entry)
-        why = entry.fault or ("" if client else "the client has no name") or _fault(entry.size)
+        why = entry.fault or ("" if client else "the client has no name") or _fault(entry.size, least)
         if not why and before is not entry and not (repeats and before.size == entry.size):
             why = f"the client is there already, on {before.where}".replace("on entry", "as entry")
         if why:
@@ -390,19 +425,19 @@ def _checked(entries: Sequence[_Entry], name: str, repeats: bool) -> ReportedSiz
     if faults:
         more = [f"  and {len(faults) - LISTED:,} more"] if len(faults) > LISTED else []
         rows = "rows are" if len(faults) > 1 else "row is"
-        head = f"{name}: {len(faults):,} {rows} no client with a size from 1 to 10^15. Nothing was computed."
+        head = f"{name}: {len(faults):,} {rows} no client with a size from {least} to 10^15. Nothing was computed."
         raise ValueError("\n".join([head, *faults[:LISTED], *more]))
-    return ReportedSizes(tuple(names), array("q", (int(_digits(entry.size)) for entry in entries)))
+    return ReportedSizes(tuple(names), array("q", (int(_digits(entry.size) or 0) for entry in entries)))
 
 
-def _fault(size: str) -> str:
-    """Return why a value is no size; empty if it is one."""
+def _fault(size: str, least: int) -> str:
+    """Return why a value is no size of at least 0 or 1; empty if it is one."""
     if not size:
         return "the size is missing"
     if INTEGER.fullmatch(size):
         digits = _digits(size)
         if not digits:
-            return "the size is zero"
+            return "the size is zero" if least else ""
         return "the size is above 10^15" if len(digits) > 16 or int(digits) > MOST else ""
     if not _is_number(size) or isnan(float(size)):
         return "the size is not a number"

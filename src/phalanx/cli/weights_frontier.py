@@ -1,0 +1,174 @@
+"""`phalanx weights --frontier`: what each cap on the weight of few sites costs, and what the worst site can do."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from phalanx.cli.options import COST
+from phalanx.cli.parser import Options
+from phalanx.cli.weights_files import ReportedSizes, read_counts, write_weights
+from phalanx.promises.frontier import NOISE, TRIED, Frontier, Point, Weighing, frontier
+from phalanx.weighting.truncation import top
+from phalanx.wording import percent, shown
+
+POINTS = 14  # caps in the table
+LISTED = 20  # sites in the table
+
+
+def show_frontier(reported: ReportedSizes, options: Options, console: Console) -> None:
+    """Print the frontier of a file of sizes, and save what is asked for.
+
+    Raises:
+        ValueError: the file or an option is invalid, or no cap is low enough.
+        OSError: a file cannot be read or written.
+    """
+    classes = options.classes and read_counts(options.sizes, reported, options.classes, options.client_column)
+    K = len(reported.sizes)
+    liars = 1 if options.alpha is None else top(options.alpha, K)
+    cost = COST if options.cost is None else options.cost
+    found = frontier(reported.sizes, classes, liars=liars, cost=cost)
+    chosen = found.best or found.cheapest
+    console.print(_caps(found))
+    _say(console, _band(found, reported.names))
+    if classes is None:
+        _say(console, "Without --classes, sites are taken to hold the same mix: only noise costs anything here.")
+    console.print()
+    console.print(_weights(found, chosen, reported))
+    console.print(_costs(found, chosen, reported, classes))
+    _say(console, _meaning(found))
+    if options.weights is not None:
+        write_weights(options.weights, reported, np.minimum(reported.sizes, chosen.weighing.bound).tolist())
+        _say(console, f"Weights: {options.weights}")
+    if options.picture is not None:
+        from phalanx.promises.frontier_picture import plot_frontier  # noqa: PLC0415  (matplotlib is slow to import)
+
+        plot_frontier(found, reported.names).savefig(options.picture, dpi=100, facecolor="white")
+        _say(console, f"Picture: {options.picture}")
+
+
+def _caps(found: Frontier) -> Table:
+    liars = "the site" if found.liars == 1 else f"{found.liars} sites"
+    table = _table(f"Caps on the weight of {'one site' if found.liars == 1 else liars}")
+    for heading in ("cap", "U*", "clean error", "worst error", "useful"):
+        table.add_column(heading, justify="right")
+    useful, best = found.useful, found.best
+    kept = set(np.linspace(0, len(found.points) - 1, POINTS).round().astype(int).tolist())
+    for index, point in enumerate(found.points):
+        if index in kept or point in useful:
+            mark = "best" if point == best else "yes" if point in useful else ""
+            table.add_row(_cap(point), f"{point.weighing.bound:,}", *_errors(point.weighing), mark)
+    return table
+
+
+def _band(found: Frontier, names: Sequence[str]) -> str:
+    """Return in a sentence where the useful band is, or that there is none."""
+    useful, best = found.useful, found.best
+    if best is None:
+        least = found.cheapest
+        return (
+            f"There is no useful band: the clean error is at least {least.weighing.clean:.3f}, at a cap of "
+            f"{_cap(least)}, and {found.cost:g} is allowed."
+        )
+    weighing = best.weighing
+    who = shown(names[weighing.liar], 40)
+    lies = f"if {who} lies" if found.liars == 1 else f"if {who} and the heaviest others lie"
+    whole = found.points.index(useful[-1]) - found.points.index(useful[0]) + 1
+    gaps = ", with gaps" if len(useful) < whole else ""
+    band = f"from {_cap(useful[0])} to {_cap(useful[-1])}{gaps}" if len(useful) > 1 else f"a single cap, {_cap(best)}"
+    return (
+        f"The useful band is {band}. At {_cap(best)} the clean error is {weighing.clean:.3f}, and "
+        f"{_error(weighing.worst)} {lies}."
+    )
+
+
+def _weights(found: Frontier, chosen: Point, reported: ReportedSizes) -> Table:
+    """Return a table of the weights of each site in three ways, and of the error if it lies."""
+    table = _table("Share of the weight, and the error if a site lies")
+    table.add_column("site", overflow="fold")
+    for heading in ("examples", "reported", "error", _capped(chosen), "error", "all alike", "error"):
+        table.add_column(heading, justify="right")
+    sizes = np.asarray(reported.sizes)
+    order = np.argsort(-sizes, kind="stable").tolist()
+    for site in order[:LISTED]:
+        ways = _ways(found, chosen).values()
+        cells = [cell for way in ways for cell in (percent(way.shares[site]), _error(way.errors.get(site)))]
+        table.add_row(escape(shown(reported.names[site], 40)), f"{sizes[site]:,}", *cells)
+    if len(order) > LISTED:
+        table.add_row(f"and {len(order) - LISTED:,} more")
+    return table
+
+
+def _costs(found: Frontier, chosen: Point, reported: ReportedSizes, classes: Sequence[Sequence[int]] | None) -> Table:
+    """Return a table of what these weights cost."""
+    sizes, ways = np.asarray(reported.sizes), _ways(found, chosen)
+    table = _table("What they cost")
+    table.add_column("")
+    for name in ways:
+        table.add_column(name, justify="right")
+    table.add_row("rule", *map(_rule, ways.values()))
+    table.add_row("clean error", *(_error(way.clean) for way in ways.values()))
+    table.add_row("error if the worst site lies", *(_error(way.worst) for way in ways.values()))
+    if classes is not None:
+        held = np.asarray(classes)
+        table.add_row("change of the mix of classes", *(percent(_moved(held, sizes, way)) for way in ways.values()))
+    table.add_row("as good as so many examples", *(f"{_as_good(sizes, way):,.0f}" for way in ways.values()))
+    return table
+
+
+def _ways(found: Frontier, chosen: Point) -> dict[str, Weighing]:
+    return {"reported": found.reported, _capped(chosen): chosen.weighing, "all alike": found.uniform}
+
+
+def _capped(point: Point) -> str:
+    return f"cap {_cap(point)}"
+
+
+def _moved(held: NDArray[np.int64], sizes: NDArray[np.int64], way: Weighing) -> float:
+    """Return the total variation distance of the weighted mix of classes from that of all examples."""
+    mix = np.asarray(way.shares) @ (held / sizes[:, None])
+    return float(np.abs(mix - held.sum(0) / sizes.sum()).sum() / 2)
+
+
+def _as_good(sizes: NDArray[np.int64], way: Weighing) -> float:
+    """Return the number of examples whose mean has as much noise as the weighted mean of the sites."""
+    return float(1 / (np.asarray(way.shares) ** 2 / sizes).sum())
+
+
+def _meaning(found: Frontier) -> str:
+    others = "" if found.liars == 1 else f", together with the {found.liars - 1} heaviest others"
+    tried = f" The {TRIED} heaviest were tried." if len(found.reported.shares) > TRIED else ""
+    return (
+        "Errors are of modelled updates, relative to the update of all examples: a site sends its class proportions in "
+        f"random directions, with noise of variance {NOISE**2:g} / n. A site that lies{others} sends -1, -1,000 or "
+        f"1,000 times that update, whichever does most.{tried} The last two rows are those of a mean."
+    )
+
+
+def _rule(way: Weighing) -> str:
+    beta = getattr(way.rule, "beta", None)
+    return way.rule.title if beta is None else f"{way.rule.title}({beta:.3g})"
+
+
+def _errors(way: Weighing) -> tuple[str, str]:
+    return _error(way.clean), _error(way.worst)
+
+
+def _error(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}" if value < 10 else f"{value:,.0f}"
+
+
+def _cap(point: Point) -> str:
+    return f"{100 * float(point.cap):.3g} %"
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+
+
+def _say(console: Console, sentence: str) -> None:
+    console.print(sentence, soft_wrap=True, markup=False)
