@@ -112,13 +112,13 @@ def test_a_run_that_failed_or_was_stopped_leaves_a_record_that_says_why(tmp_path
 def test_who_never_enrolled_is_named_and_a_run_that_cannot_begin_leaves_no_record(tmp_path, capsys):
     nodes = at_nodes(honest(PLAN, tmp_path))
     del nodes[103]
-    timeouts = dataclasses.replace(QUICK, enrolment=0.5)
+    timeouts = dataclasses.replace(QUICK, enrolment=3.0)
     made = coordinator(PLAN, folder=tmp_path / "run", timeouts=timeouts)
     with InProcessGrid(nodes) as grid, pytest.raises(InfeasibleError, match=r"Missing: 3 \(clinic-3\)"):
         coordinate(grid, made)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["status.json"]
     assert main(["flower", "watch", str(tmp_path / "run")]) == 1, "and it ends"
-    assert "The run did not begin: 3 of the 4 clients that are needed enrolled within 0.5 s." in capsys.readouterr().out
+    assert "The run did not begin: 3 of the 4 clients that are needed enrolled within 3 s." in capsys.readouterr().out
     with InProcessGrid(nodes) as grid:
         coordinate(grid, dataclasses.replace(made, timeouts=dataclasses.replace(timeouts, least=3)))
     assert Record.load(tmp_path / "run").summary.missing == {3: "clinic-3"}
