@@ -4,21 +4,26 @@ import json
 import random
 import shutil
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+import torch
 
 import phalanx
-from phalanx import Record, Run, Stop, Until, simulate
+from phalanx import LocalSGD, Record, Run, Stop, Until, simulate
 from phalanx.algorithms import Standalone
 from phalanx.cli.main import main
+from phalanx.data import Dataset, InMemory
 from phalanx.flower.audit import Audit, Note
 from phalanx.models import MLP
+from phalanx.rng import generator
 from phalanx.runs import seal as seals
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.models import SavedModels
 from phalanx.runs.record import as_lines
 from phalanx.runs.seal import SEAL, Mark, SealError, breaks, chain_of, examine, members, seal, split
 from phalanx.runs.verification import verify
+from phalanx.training import Regression
 from phalanx.wording import plural
 
 PLAN = Run(clients=3, algorithm=Standalone(), model=MLP(()), until=Until(steps=7))
@@ -534,3 +539,16 @@ def test_a_trail_says_itself_where_it_was_changed(tmp_path):
     old = [b'{"event":"lost"}\n', b'{"event":"begun"}\n']
     assert [*breaks(old)] == [], "lines from before there was a chain"
     assert [number for number, _ in breaks([*lines, *old])] == [len(lines) + 1, len(lines) + 2]
+
+
+@pytest.mark.parametrize("kind", ["regression", "a run that diverges"])
+def test_a_history_with_figures_that_are_not_finite_is_sealed(kind, tmp_path):
+    x = torch.rand(40, 3, generator=generator(0, "examples"))
+    numbers = Dataset(x, x.sum(1))
+    small = Run(clients=2, data=InMemory(numbers, numbers), model=MLP(()), training=LocalSGD(lr=0.01), until=Until(2))
+    plan = {
+        "regression": replace(small, task=Regression()),
+        "a run that diverges": replace(PLAN, training=LocalSGD(lr=1e38)),
+    }[kind]
+    simulate(plan, folder=tmp_path / "run")
+    assert verify(tmp_path / "run").status == 0

@@ -148,6 +148,8 @@ class History:
 
     def _write(self, step: StepRecord) -> None:
         text = to_json(step)
+        if b":null" in text:  # what is not finite is null, and left out where null is the default
+            text = to_json(from_json(text, StepRecord))
         if not self._begun:
             self._begin()
         if self._file is not None:
