@@ -8,8 +8,9 @@ import hashlib
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import yaml
 from typing_extensions import override
 
@@ -17,6 +18,23 @@ from phalanx.wording import shown
 
 DEEPEST = 50  # collections in one another
 MOST = 100_000  # values, each as often as its aliases repeat it
+WORDS = {  # of msgspec's messages
+    "^Object missing required field `(.*)`$": r"\1 is missing",
+    "^Object contains unknown field `(.*)`$": r"\1 is unknown here",
+    "^Input data was truncated$": "it ends early",
+    "^JSON is malformed": "it is no JSON",
+    "^Expected": "expected",
+    "^Invalid( enum)? value": "no known value:",
+}
+KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+}
+T = TypeVar("T")
 
 
 def contents(path: Path, most: int) -> bytes:
@@ -55,6 +73,34 @@ def decoded(data: bytes, name: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{name}, line {line}: the text is not UTF-8. Save the file in UTF-8.") from None
+
+
+def from_json(text: bytes, kind: type[T]) -> T:
+    """Return the value of a class that a JSON text holds.
+
+    Raises:
+        ValueError: it holds something else. The message says what, and where in the text.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ValueError(in_words(str(error))) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def in_words(message: str) -> str:
+    """Return a message of msgspec in plain words, the place in the text first."""
+    what, _, place = message.partition(" - at ")
+    for pattern, words in WORDS.items():
+        what = re.sub(pattern, words, what)
+    what = re.sub(r"`([\w |]+)`", lambda found: " or ".join(map(_kind, found[1].split(" | "))), what)
+    place = place.replace("`key` in ", "a key of ").replace("$.", "").replace("`", "")
+    return shown(f"{place}: {what}" if place else what, 300)
+
+
+def _kind(name: str) -> str:
+    return KINDS.get(name, name)
 
 
 def load(text: str, most: int = MOST) -> Any:
@@ -142,5 +188,5 @@ _Loader.yaml_implicit_resolvers = {
     letter: [(tag, p) for tag, p in resolvers if tag.rpartition(":")[2] not in (*NUMBERS, "timestamp")]
     for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-for _kind, _pattern in NUMBERS.items():
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", _pattern, list("-+.0123456789"))
+for _name, _pattern in NUMBERS.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", _pattern, list("-+.0123456789"))

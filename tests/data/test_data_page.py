@@ -50,7 +50,7 @@ def test_every_command_is_understood(command, capsys, monkeypatch):
 
 
 def test_the_table_is_learned(capsys, tmp_path, monkeypatch):
-    example, _ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    example, *_ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     load_breast_cancer(as_frame=True).frame.to_csv(tmp_path / "cancer.csv", index=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as in a user's program
@@ -59,12 +59,27 @@ def test_the_table_is_learned(capsys, tmp_path, monkeypatch):
     assert float(capsys.readouterr().out.strip().removesuffix("%")) > 85
 
 
+def test_the_schema_is_read_and_a_file_checked(capsys, tmp_path, monkeypatch):
+    (described,) = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    _, example, _ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "runs" / "hospitals").mkdir(parents=True)
+    (tmp_path / "runs" / "hospitals" / "schema.json").write_text(described)
+    (tmp_path / "new.csv").write_text("state,sex,age,day\nwell,f,54,1\nsick,m,?,2\n")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(example, names)
+    scaled = torch.tensor([(54 - 53.1) / 9.4] * 2, dtype=torch.float64).float()
+    assert names["data"].x.tolist() == [[scaled[0], 0, 1, 0], [scaled[1], 1, 0, 1]]
+    assert names["data"].y.tolist() == [1, 0]
+    assert capsys.readouterr().out == "Not used, as the schema has no such column: 'day'.\n"
+
+
 @pytest.mark.slow
 def test_the_example_measures(capsys):
     folder = os.environ.get("PHALANX_DATA")
     if not folder or not (Path(folder) / "ag_news").is_dir():
         pytest.skip("PHALANX_DATA does not name a folder with ag_news/")
-    _, example = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    *_, example = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     threads = torch.get_num_threads()
     exec(example.replace("FOLDER", folder).replace("limit=20", "limit=1"), {})
     torch.set_num_threads(threads)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from phalanx.data import CSV, Dataset
+from phalanx.data import CSV, Dataset, Schema
 from phalanx.data.findings import as_number_column, counts_rows, merged, near, notation, predicts, unseen
 
 RNG = np.random.default_rng(0)
@@ -302,7 +302,7 @@ def test_gaps_become_the_median_of_the_train_part(tmp_path, impute):
         ("city", None, True),
     ]
     assert names == [each for each in wanted if impute == "indicator" or not each[2]]
-    rows = train.reading.inputs(pd.DataFrame({"age": [np.nan, 4.0], "city": [None, "Rome"]}))
+    rows = Schema.of(train.reading).inputs(pd.DataFrame({"age": [np.nan, 4.0], "city": [None, "Rome"]}))
     kept = [[3.0, 1.0, 0.0, 0.0, 1.0], [4.0, 0.0, 0.0, 1.0, 0.0]]
     assert rows.tolist() == [
         [v for v, w in zip(row, wanted, strict=True) if impute == "indicator" or not w[2]] for row in kept

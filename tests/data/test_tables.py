@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import sys
 
-import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +12,7 @@ import torch
 from commandline import chosen
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.data import CSV, Dataset, HeldOut, Natural, Parquet, Source
-from phalanx.data.tables import MOST_VALUES, TableReading
+from phalanx.data.tables import MOST_VALUES
 from phalanx.experiments.grid import name_of
 from phalanx.installation import installation
 from phalanx.models import MLP
@@ -372,72 +371,12 @@ def test_a_trace_is_identified_by_its_content(tmp_path):
     assert Run(availability=AvailabilityTrace(str(second))).identity != available[0]
 
 
-# --- other rows, as those of the training
-
-OLD = pd.DataFrame({"age": [10, 20, 30, 40] * 5, "city": ["a", "b", "c", "a"] * 5, "y": ["no", "yes"] * 10})
-NEW = pd.DataFrame({"y": ["yes", "yes"], "other": [1, 2], "city": ["c", "a"], "age": [25.0, 50.0]})
-
-
-def reading_of(frame, folder, **options):
-    frame.to_csv(folder / "old.csv", index=False)
-    return CSV(str(folder / "old.csv"), "y", **options).load()[0].reading
-
-
-def test_new_rows_have_the_columns_scaling_and_classes_of_the_training(tmp_path):
-    """By hand: mean 25 and deviation sqrt(125) of the training, cities a, b, c, and the class "yes" is 1."""
-    reading = reading_of(OLD, tmp_path, test=str(tmp_path / "old.csv"))
-    NEW.to_csv(tmp_path / "new.csv", index=False)
-    new = CSV("", "y", str(tmp_path / "new.csv")).test_as(reading)
-    assert new.x.tolist() == [[0.0, 0.0, 0.0, 1.0], [pytest.approx(25 / 125**0.5), 1.0, 0.0, 0.0]]
-    assert (new.y.tolist(), new.classes) == ([1, 1], 2)
-    assert reading.inputs(NEW).tolist() == new.x.tolist()
-
-
-def test_what_was_trained_on_is_read_again_to_the_same_bits(tmp_path):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({f"x{i}": rng.normal(1e3, 10.0**i, 60) for i in range(4)} | {"y": [0, 1] * 30})
-    train, test = CSV(*_written(frame, tmp_path)).load()
-    assert train.x.mean(0).tolist() == pytest.approx([0.0] * 4, abs=1e-6)
-    assert CSV(*_written(frame, tmp_path)).test_as(train.reading).fingerprint() == test.fingerprint()
-    rows = torch.cat([train.x, test.x]).unique(dim=0)
-    assert torch.equal(train.reading.inputs(frame).unique(dim=0), rows)
-
-
-def _written(frame, folder):
-    frame.to_csv(folder / "t.csv", index=False)
-    return str(folder / "t.csv"), "y"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"city": ["d", "a"]}, "Column 'city' holds 'd', which is none of 'a', 'b', 'c'. Leave out such rows"),
-        ({"city": [1, 2]}, "Column 'city' holds numbers, expected text. Write it as in the table that"),
-        ({"age": ["x", "y"]}, "Column 'age' holds text, expected numbers"),
-        ({"age": [1.0, None]}, r"Values are missing in 'age' \(1\)"),
-        ({"y": ["yes", "maybe"]}, "labels that the table of the training lacks: 'maybe'. Leave out such rows"),
-    ],
-)
-def test_rows_that_no_model_of_the_run_can_take(change, message, tmp_path):
-    reading = reading_of(OLD, tmp_path)
-    NEW.assign(**change).to_csv(tmp_path / "new.csv", index=False)
-    with pytest.raises(ValueError, match=message):
-        CSV("", "y", str(tmp_path / "new.csv")).test_as(reading)
-    with pytest.raises(ValueError, match="There is no column 'age'"):
-        reading.inputs(NEW.drop(columns="age"))
-
-
-def test_targets_are_read_again_as_targets(tmp_path):
-    train, test = CSV(*_written(OLD.assign(y=range(20)), tmp_path), targets=True).load()
-    again = CSV(*_written(OLD.assign(y=range(20)), tmp_path)).test_as(train.reading)
-    assert (again.classes, again.y.tolist()) == (0, test.y.tolist())
-
-
-def test_labels_that_are_true_or_false_are_in_a_record_that_is_read_again(tmp_path):
-    path, label = _written(OLD.assign(y=[False, True] * 10), tmp_path)
-    train, test = CSV(path, label).load()
-    assert train.reading.labels == (0, 1)
-    again = msgspec.json.decode(msgspec.json.encode(train.reading), type=TableReading)
-    assert again == train.reading
-    assert CSV(path, label).test_as(again).y.tolist() == test.y.tolist()
-    assert CSV(path, label, class_names=(True, False)).load()[0].reading.labels == (1, 0)
+def test_a_word_for_missing_values_at_one_site_is_named_with_the_remedy(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,0\n2,1\n" * 5)
+    (tmp_path / "b.csv").write_text("x,y\n" + "1,0\n?,1\n" * 5)
+    with pytest.raises(
+        ValueError, match=r"b\.csv: Column 'x' holds '\?' among numbers\. .*list it in missing, and set"
+    ):
+        CSV(str(tmp_path / "*.csv"), "y").load()
+    data, _ = CSV(str(tmp_path / "*.csv"), "y", missing=("?",), impute="median").load()
+    assert data.reading.owners == ("a", "b")

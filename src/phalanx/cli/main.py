@@ -48,6 +48,7 @@ COMMANDS = {
     "compare": Command(options.COMPARE, options.compare, "phalanx.cli.study", "compare_command"),
     "leaderboard": Command(options.LEADERBOARD, options.leaderboard, "phalanx.cli.leaderboard", "leaderboard_command"),
     "evaluate": Command(options.EVALUATE, options.evaluate, "phalanx.cli.models", "evaluate_command"),
+    "predict": Command(options.PREDICT, options.predict, "phalanx.cli.models", "predict_command"),
     "export": Command(options.EXPORT, options.export, "phalanx.cli.models", "export_command"),
     "reproduce": Command(options.REPRODUCE, options.reproduce, "phalanx.cli.reproduce", "reproduce_command"),
     "weights": Command(options.WEIGHTS, options.weights, "phalanx.cli.weights", "weights_command"),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from rich.box import SIMPLE_HEAD
@@ -17,17 +17,19 @@ from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import TRUTH, escape, say_unsealed
 from phalanx.core import InfeasibleError
-from phalanx.data import Dataset, Source
+from phalanx.data import Dataset, Schema, Source
 from phalanx.data.table_files import TableFile
-from phalanx.data.tables import Name
 from phalanx.models import TorchModule
 from phalanx.runs.export import FORMATS, Format, as_onnx, tensors_as
 from phalanx.runs.files import write
 from phalanx.runs.models import ModelIndex, ModelInputs, Models
+from phalanx.runs.new_rows import new_rows
 from phalanx.runs.plan import Run
+from phalanx.runs.predicting import meaning
 from phalanx.runs.record import Record
-from phalanx.runs.schema import ClientRecord
+from phalanx.runs.schema import ClientRecord, plain
 from phalanx.runs.scores import Scores, scores
+from phalanx.runs.table_graph import with_table
 from phalanx.training.evaluation import Score, client_accuracy
 from phalanx.trust import reading
 from phalanx.wording import percent, plural, visible
@@ -37,17 +39,18 @@ ROWS = 50  # clients and classes that a table lists, at most
 
 def evaluate_command(options: Options, console: Console) -> int:
     """Print how good the models of a run are: on all examples, by class, by client; return the exit status."""
-    record, given = _loaded(options, console), options.draft.make(Evaluating)
+    given = options.draft.make(Evaluating)
+    record = _loaded(options, Console(stderr=True, highlight=False) if given.json else console)
     own = (given.module or "").rpartition(".")[0]
     with reading(trust=options.trust, allowed=frozenset([own])):
-        return _evaluate(record, given, console)
+        return _evaluate(record, given, options.file, console)
 
 
-def _evaluate(record: Record, given: Evaluating, console: Console) -> int:
+def _evaluate(record: Record, given: Evaluating, file: str | None, console: Console) -> int:
     models = _kept(record, best=given.best)
-    plan = plan_of(record, with_data=given.data is None)
+    plan = plan_of(record, with_data=given.data is None and file is None)
     inputs = models.index.inputs
-    test = _examples(given.data or plan.data, data_dir(given.data_dir), inputs, console)
+    test = _examples(record, given.data if file is None else _schema(record).source(file), given.data_dir)
     if inputs is not None and (test.shape, test.classes) != (inputs.shape, inputs.classes):
         raise InfeasibleError(
             f"The models take examples of shape {inputs.shape} and know {inputs.classes} classes; the data has "
@@ -56,24 +59,39 @@ def _evaluate(record: Record, given: Evaluating, console: Console) -> int:
     tests = _as_seen(record, plan, test)
     kind = TorchModule(given.module) if given.module else None
     found = scores(models, test, tests, None if kind is None else lambda: kind.build((), 0), plan.task.fitted(test))
-    _show(record, models, found, test, console)
+    if given.json:
+        console.print_json(data=_as_json(record, models.index, found, test), indent=1)
+    else:
+        _show(record, models, found, test, console)
     return 0
 
 
-def _examples(source: Source, folder: Path | None, inputs: ModelInputs | None, console: Console) -> Dataset:
-    """Return the test part of a source; tables are scaled as the one that the models were trained on."""
-    if not isinstance(source, TableFile):
-        return source.load(folder)[1]
-    if inputs is not None and inputs.table is not None:
-        return source.test_as(inputs.table, folder)
-    if source.standardize:
-        console.print(
-            f"The record does not say how inputs were scaled: {source.path} is standardized by its own train part. If "
-            "the models were trained on another file, name that one in --data.path, and this one in --data.test.",
-            markup=False,
-            soft_wrap=True,
-        )
-    return source.load(folder)[1]
+def _examples(record: Record, source: Source | None, folder: Path | None) -> Dataset:
+    """Return the examples of a source, or of the run's own data, that the models were not trained on."""
+    given, place = plan_of(record).data if source is None else source, data_dir(folder)
+    if not isinstance(given, TableFile):
+        return given.load(place)[1]
+    try:
+        schema = record.schema
+    except LookupError:
+        if given.standardize:
+            Console(stderr=True, highlight=False).print(
+                f"The record does not say how inputs were scaled: {given.path} is standardized by its own train part. "
+                "If the models were trained on another file, name that in --data.path, and this one in --data.test.",
+                markup=False,
+                soft_wrap=True,
+            )
+        return given.load(place)[1]
+    own = given if source is None else plan_of(record).data if "data" in record.config else None
+    return new_rows(record, schema, given, own, place)
+
+
+def _schema(record: Record) -> Schema:
+    """Return the schema of the table that a run was trained on; raise `InfeasibleError` if there is none."""
+    try:
+        return record.schema
+    except LookupError as error:
+        raise InfeasibleError(str(error.args[0])) from error
 
 
 def _loaded(options: Options, console: Console) -> Record:
@@ -132,8 +150,36 @@ def _show(record: Record, models: Models, found: Scores, test: Dataset, console:
     if not math.isnan(found.model.accuracy):
         console.print(_classes(found.model, honest, test))
     if found.clients:
-        names = test.reading.owners if test.reading is not None else ()
-        console.print(_clients(record, models.index, found.clients, names))
+        console.print(_clients(record, models.index, found.clients, test))
+
+
+def _as_json(record: Record, index: ModelIndex, found: Scores, test: Dataset) -> Any:
+    """Return all figures of an evaluation; None for what is not defined."""
+    counts, by_class = test.label_counts().tolist(), found.model.by_class.tolist()
+    names = test.reading.labels if test.reading is not None else ()
+    owned = _owned(record, found.clients, test)
+    clients = [
+        {
+            "client": i,
+            "name": _named(record, i),
+            "model": index.file(i),
+            **_figures(score),
+            "accuracy_on_own_examples" if owned else "label_reweighted_accuracy": _own(about, score, test, owned=owned),
+            "byzantine": None if about is None else about.byzantine,
+        }
+        for i, score in found.clients.items()
+        for about in [record.summary.clients.get(i)]
+    ]
+    classes = [
+        {"class": names[k] if names else k, "examples": counts[k], "accuracy": share}
+        for k, share in enumerate(by_class)
+    ]
+    about = {"run": record.name, "identity": record.summary.identity, "examples": len(test)}
+    return plain({**about, "model": _figures(found.model), "classes": classes, "clients": clients})
+
+
+def _figures(score: Score) -> dict[str, float]:
+    return {"accuracy": score.accuracy, "loss": score.loss, **score.extra}
 
 
 def _add(table: Table, name: str, found: Sequence[Score]) -> None:
@@ -163,40 +209,57 @@ def _classes(model: Score, honest: list[Score], test: Dataset) -> Table:
     return table
 
 
-def _clients(record: Record, index: ModelIndex, found: Mapping[int, Score], names: Sequence[Name]) -> Table:
+def _clients(record: Record, index: ModelIndex, found: Mapping[int, Score], test: Dataset) -> Table:
     """Return the accuracy of each client's model: on all examples, and on its own or under its labels.
 
     A client has examples of its own where these have its owner.
     """
     clients = record.summary.clients
-    own_rows = any(_own_rows(clients.get(i), score, names) is not None for i, score in found.items())
-    table = _table("client", "model", "accuracy", "own examples" if own_rows else "label-reweighted", "truth")
+    owned = _owned(record, found, test)
+    table = _table("client", "model", "accuracy", "own examples" if owned else "label-reweighted", "truth")
     for i, score in [*found.items()][:ROWS]:
         about = clients.get(i)
-        held = torch.tensor(about.classes if about is not None else ())
-        fits = len(held) == len(score.by_class) > 0
-        own = client_accuracy(score.by_class[None], held[None])[0] if fits else math.nan
-        if own_rows:
-            rows = _own_rows(about, score, names)
-            own = math.nan if rows is None else rows
         truth = "unknown" if about is None or about.byzantine is None else TRUTH[about.byzantine]
-        named = f"{i} {visible(about.name)}" if about is not None and about.name else str(i)
-        table.add_row(escape(named), index.file(i), _share(score.accuracy), _share(own), truth)
+        named = f"{i} {visible(name)}" if (name := _named(record, i)) else str(i)
+        share = _share(_own(about, score, test, owned=owned))
+        table.add_row(escape(named), index.file(i), _share(score.accuracy), share, truth)
     if len(found) > ROWS:
         table.add_row("", f"and {plural(len(found) - ROWS, 'client')} more")
     return table
 
 
-def _own_rows(about: ClientRecord | None, score: Score, names: Sequence[Name]) -> float | None:
+def _named(record: Record, client: int) -> str:
+    """Return the name of a client; empty if it has none."""
+    about = record.summary.clients.get(client)
+    return about.name if about is not None else ""
+
+
+def _owned(record: Record, found: Mapping[int, Score], test: Dataset) -> bool:
+    """Return whether some clients have examples of their own among these."""
+    return any(_own_rows(record.summary.clients.get(i), score, test) is not None for i, score in found.items())
+
+
+def _own(about: ClientRecord | None, score: Score, test: Dataset, *, owned: bool) -> float:
+    """Return the accuracy of a client's model on its own examples, or if nobody has some, under its labels; or NaN."""
+    if owned:
+        rows = _own_rows(about, score, test)
+        return math.nan if rows is None else rows
+    held = torch.tensor(about.classes if about is not None else ())
+    fits = len(held) == len(score.by_class) > 0
+    return client_accuracy(score.by_class[None], held[None])[0] if fits else math.nan
+
+
+def _own_rows(about: ClientRecord | None, score: Score, test: Dataset) -> float | None:
     """Return the accuracy of a client's model on its own examples; None if none are known.
 
     Args:
         about: the client.
         score: of its model.
-        names: of the owners of the examples, by number, if they have some.
+        test: the examples.
     """
     if about is None or about.owner is None:
         return None
+    names = test.reading.owners if test.reading is not None else ()
     if not names:
         return score.by_owner.get(about.owner)
     known = [number for number, name in enumerate(names) if str(name) == about.name]
@@ -215,6 +278,50 @@ def _mean(values: Iterable[float]) -> float:
     return sum(held) / len(held)
 
 
+def predict_command(options: Options, console: Console) -> int:
+    """Write a prediction for each row of a table; return the exit status."""
+    record = _loaded(options, console)
+    _kept(record, best=options.best)
+    schema = _schema(record)
+    with reading(trust=options.trust, allowed=_allowed(options.module)):
+        frame = schema.read(options.data)
+        module = _module(options.module, (len(schema.reading.columns),))
+        try:
+            found = record.predict(frame, options.client, module=module, best=options.best)
+        except LookupError as error:
+            raise InfeasibleError(str(error.args[0])) from error
+        except ValueError as error:
+            raise ValueError(f"{options.data}: {error}") from error
+    _check_out(options.out, "predictions.csv")
+    write(options.out, found.to_csv(index=False).encode())
+    _say_unused(schema, frame, console)
+    console.print(f"{options.out}: predictions of {plural(len(found), 'row')}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _say_unused(schema: Schema, frame: Any, console: Console) -> None:
+    """Say which columns of a table are not used."""
+    for remark in schema.check(frame, labels=False):
+        console.print(remark.sentence, markup=False, soft_wrap=True)
+
+
+def _allowed(module: str | None) -> frozenset[str]:
+    """Return the modules from which the network may come."""
+    return frozenset([(module or "").rpartition(".")[0]])
+
+
+def _module(given: str | None, shape: tuple[int, ...]) -> nn.Module | None:
+    """Return the network that an option names; None if it names none."""
+    return TorchModule(given).build(shape, 0) if given else None
+
+
+def _check_out(out: Path, example: str) -> None:
+    """Make the folder of a file to write; raise `InfeasibleError` if it is a folder itself."""
+    if out.is_dir():
+        raise InfeasibleError(f"--out {out} is a folder. Name a file, such as {out}/{example}.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+
+
 def export_command(options: Options, console: Console) -> int:
     """Write a model of a run in a format; return the exit status."""
     form = _format(options)
@@ -226,17 +333,28 @@ def export_command(options: Options, console: Console) -> int:
         raise InfeasibleError(str(error.args[0])) from error
     if form == "onnx":
         inputs = _inputs(options, models.index.inputs)
-        module: nn.Module | None = TorchModule(options.module).build(inputs.shape, 0) if options.module else None
-        content = as_onnx(models.module(options.client, module), inputs)
+        content = as_onnx(models.module(options.client, _module(options.module, inputs.shape)), inputs)
+        content = content if options.network else _with_table(record, content)
     else:
         content = tensors_as(state, form)
-    if options.out.is_dir():
-        raise InfeasibleError(f"--out {options.out} is a folder. Name a file, such as {options.out}/model.{form}.")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    _check_out(options.out, f"model.{form}")
     write(options.out, content)
     whose = "the global model" if options.client is None else f"the model of client {options.client}"
     console.print(f"{options.out}: {whose}, {len(content):,} bytes", markup=False, soft_wrap=True)
     return 0
+
+
+def _with_table(record: Record, network: bytes) -> bytes:
+    """Return the ONNX model of a network, of a run on a table with what that needs around it."""
+    try:
+        schema = record.schema
+    except LookupError:
+        return network
+    try:
+        outputs = meaning(schema, record.config)
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{error} For the network alone give --network.") from error
+    return with_table(network, schema, outputs, record.summary.identity)
 
 
 def _format(options: Options) -> Format:

@@ -161,16 +161,42 @@ EVALUATE = "Evaluate the models of a run: on all test examples, by class, by cli
 
 def evaluate() -> Parser:
     """Return the parser of `phalanx evaluate`."""
-    from phalanx.cli.evaluating import Evaluating  # noqa: PLC0415
-    from phalanx.cli.form import Form  # noqa: PLC0415  (the classes that can be chosen are slow to import)
+    from phalanx.cli.evaluating import Evaluating, EvaluationForm  # noqa: PLC0415  (slow to import)
 
     missing = "Name the folder of a run, such as runs/NAME."
     usage = "phalanx evaluate FOLDER [--OPTION VALUE ...]"
-    parser = Form("phalanx evaluate", EVALUATE, Evaluating, missing=missing, usage=usage)
+    parser = EvaluationForm("phalanx evaluate", EVALUATE, Evaluating, missing=missing, usage=usage)
     parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
     _add_trust(parser)
     _add_unsealed(parser)
     return parser
+
+
+PREDICT = "Predict the rows of a table by a model of a run: classes with probabilities, or numbers in their own unit."
+
+
+def predict() -> Parser:
+    """Return the parser of `phalanx predict`."""
+    missing = "Give the folder of a run, a table and a file: FOLDER --data FILE -o FILE."
+    parser = Parser("phalanx predict", PREDICT, missing=missing)
+    parser.add_argument("folder", type=path, help="The folder of a run that was trained on a table file.")
+    help_ = "The table, CSV or parquet; columns are found by name, and that of the labels is not needed."
+    parser.add_argument("--data", type=path, required=True, metavar="FILE", help=help_)
+    help_ = "The CSV file to write: a line for each row, in the order of the table."
+    parser.add_argument("--out", "-o", type=path, required=True, metavar="FILE", help=help_)
+    _add_model(parser)
+    _add_trust(parser)
+    _add_unsealed(parser)
+    return parser
+
+
+def _add_model(parser: Parser) -> None:
+    help_ = "Take the model that this client is served; the global model if not given."
+    parser.add_argument("--client", type=int, help=help_)
+    help_ = "Take the model of the best evaluation, which phalanx run --keep_best keeps."
+    parser.add_argument("--best", action="store_true", help=help_)
+    help_ = "If the record does not know the network: import path of a function that makes it."
+    parser.add_argument("--module", metavar="PATH", help=help_)
 
 
 EXPORT = "Write a model of a run to a file, for other programs."
@@ -183,12 +209,12 @@ def export() -> Parser:
     parser.add_argument("--out", "-o", type=path, required=True, metavar="FILE", help="The file to write.")
     help_ = "safetensors; torch, for torch.load; or onnx, with the network. (default: %(default)s)"
     parser.add_argument("--format", default="safetensors", help=help_)
-    help_ = "Take the model that this client is served; the global model if not given."
-    parser.add_argument("--client", type=int, help=help_)
-    help_ = "Take the model of the best evaluation, which phalanx run --keep_best keeps."
-    parser.add_argument("--best", action="store_true", help=help_)
-    help_ = "For onnx, if the record does not know the network: import path of a function that makes it."
-    parser.add_argument("--module", metavar="PATH", help=help_)
+    _add_model(parser)
+    help_ = (
+        "For onnx, of a run on a table: the network alone, from scaled inputs to scores. If not given, the file takes "
+    )
+    help_ += "raw columns, and gives classes and probabilities, or numbers in their own unit."
+    parser.add_argument("--network", action="store_true", help=help_)
     help_ = "For onnx, if the record does not know it: the shape of one example, such as 3 32 32."
     parser.add_argument("--shape", type=int, nargs="+", metavar="SIZE", help=help_)
     _add_trust(parser)

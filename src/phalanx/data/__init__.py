@@ -26,6 +26,7 @@ from phalanx.data.sentiment import MR, SST
 from phalanx.data.shakespeare import Shakespeare
 from phalanx.data.sources import CIFAR10, MNIST, Digits, FashionMNIST, HuggingFace, InMemory, Source
 from phalanx.data.table_files import CSV, Parquet
+from phalanx.data.table_schema import Schema
 from phalanx.data.tables import TableReading
 from phalanx.data.wikitext import WikiText2
 
@@ -56,6 +57,7 @@ __all__ = [
     "PermutedLabels",
     "PowerLaw",
     "RotatedImages",
+    "Schema",
     "Shakespeare",
     "Shards",
     "Source",

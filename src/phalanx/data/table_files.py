@@ -5,7 +5,7 @@ import os
 import re
 import zlib
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import glob
 from hashlib import sha256
@@ -18,9 +18,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
-from phalanx.data.findings import merged
+from phalanx.data.findings import as_number_column, merged
 from phalanx.data.sources import Source
-from phalanx.data.tables import Impute, TableReading, TargetScale, is_text, read_frame
+from phalanx.data.tables import Dialect, Impute, TableReading, TargetScale, is_text, read_frame
 from phalanx.installation import DATA_DIR, installation
 from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
@@ -99,25 +99,13 @@ class TableFile(Source):
             FileNotFoundError: if there is no such file.
             ValueError: if it is no such table; see `Dataset.from_pandas`.
         """
-        return self._parts(None, data_dir)
+        return self._parts(data_dir)
 
-    def test_as(self, reading: TableReading, data_dir: Path | None = None) -> Dataset:
-        """Return the test part, read as another table was: with its columns, scaling and classes.
-
-        Args:
-            reading: of the other table, whose labels are in the column `label` here.
-            data_dir: see `load`.
-
-        Raises:
-            ValueError: a text or a label was not in the other table, or a column is missing here; see `load`.
-        """
-        return self._parts(reading, data_dir)[1]
-
-    def _parts(self, reading: TableReading | None, data_dir: Path | None) -> tuple[Dataset, Dataset]:
-        """Return the train and test part; the train part is empty if it is not needed."""
+    def _parts(self, data_dir: Path | None) -> tuple[Dataset, Dataset]:
+        """Return the train and test part."""
         _pandas(type(self).__name__)  # before a file is looked for
-        paths = [self.path] if self.test is None else [self.path, self.test] if reading is None else [self.test]
-        frames = [self._frame(path, data_dir) for path in paths]
+        paths = [self.path] if self.test is None else [self.path, self.test]
+        frames = [self.frame(path, data_dir) for path in paths]
         self._check_same(frames[0], frames[-1], self.path, str(self.test))
         table = _joined(frames)
         try:
@@ -128,23 +116,30 @@ class TableFile(Source):
                 drop=self.drop,
                 class_names=self.class_names,
                 targets=self.targets,
-                reading=reading,
                 impute=self.impute,
             )
         except ValueError as error:
             raise ValueError(f"{' and '.join(paths)}: {error}") from error
         if self.test is None:
-            labels = read.y if read.reading.labels else torch.zeros(len(read.y))
-            tested = self._drawn(labels if read.owners is None else read.owners)
+            tested = self.drawn(read.y, read.owners)
         else:
             tested = torch.arange(len(table)) >= len(table) - len(frames[-1])
-        x, used, findings = read.x, read.reading, read.findings
-        if reading is None:
-            used = self._fitted(used, x[~tested], read.y[~tested])
+        used = replace(read.reading, dialect=self.dialect, files=self.digests(self.path, data_dir))
+        x, findings = read.x, read.findings
+        used = self._fitted(used, x[~tested], read.y[~tested])
         if not self.standardize:
             findings += tuple(merged(x.numpy()))
         data = Dataset(used.scale(x), read.y, len(used.labels), read.owners, used, findings)
         return data.of(~tested), data.of(tested)
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the file writes a table."""
+        return Dialect()
+
+    def digests(self, path: str, data_dir: Path | None) -> tuple[str, ...]:
+        """Return the SHA-256 of the file of a path, or of each file of a pattern."""
+        return tuple(digest for file in _found(path, data_dir) if (digest := file_digest(file)))
 
     def _fitted(self, reading: TableReading, x: Tensor, y: Tensor) -> TableReading:
         """Return the reading with what it takes from the inputs and the labels or targets of the train part."""
@@ -177,13 +172,27 @@ class TableFile(Source):
             if len(texts) == 1 and name not in self.drop and not ours[name].isna().all():
                 other = theirs if texts[0] == our_path else ours
                 if not other[name].isna().all():
+                    mixed = ours if texts[0] == our_path else theirs
+                    if why := as_number_column([*map(str, mixed[name].dropna().unique())]):
+                        raise ValueError(f"{texts[0]}: Column {name!r} {why}")
                     raise ValueError(
                         f"Column {name!r} holds text in {texts[0]}, and numbers in the other file of {our_path} and "
                         f"{their_path}. Write it in the same way in both."
                     )
 
-    def _drawn(self, groups: Tensor) -> Tensor:
-        """Return which examples are for tests: a share of each group, drawn by the stream "test" of `split_seed`."""
+    def drawn(self, y: Tensor, owners: Tensor | None) -> Tensor:
+        """Return which rows are for tests, (n,): a share of each class, or of each owner's rows.
+
+        They are drawn by the stream "test" of `split_seed`.
+
+        Args:
+            y: (n,), the labels or targets; targets are one class.
+            owners: (n,), the owner of each row, if there are any.
+
+        Raises:
+            ValueError: there would be none.
+        """
+        groups = owners if owners is not None else torch.zeros(len(y)) if y.is_floating_point() else y
         rng, tested = numpy_generator(self.split_seed, "test"), torch.zeros(len(groups), dtype=torch.bool)
         for group in sorted(set(groups.tolist())):
             members = torch.nonzero(groups == group).flatten()
@@ -199,13 +208,23 @@ class TableFile(Source):
             )
         return tested
 
-    def _frame(self, path: str, data_dir: Path | None) -> Any:
-        """Return the table in a file; of several, with a column `FILE` that names the file of each row."""
+    def frame(self, path: str, data_dir: Path | None, texts: Collection[str] = ()) -> Any:
+        """Return the table in a file; of several, with a column `FILE` that names the file of each row.
+
+        Args:
+            path: of the file, or a pattern.
+            data_dir: where it is looked for as well.
+            texts: columns that hold text, whatever it looks like.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is no such table.
+        """
         found = _found(path, data_dir)
         if not found:
             looked = " or ".join(str(place.absolute()) for place in _places(path, data_dir))
             raise FileNotFoundError(f"{type(self).__name__} finds no file {looked}. Correct the path.")
-        frames = [self._read(file) for file in found]
+        frames = [self._read(file, texts) for file in found]
         if not _is_pattern(path):
             return frames[0]
         for file, frame in zip(found, frames, strict=True):
@@ -213,20 +232,20 @@ class TableFile(Source):
         names = _owners(found)
         return _joined([frame.assign(**{FILE: name}) for name, frame in zip(names, frames, strict=True)])
 
-    def _read(self, file: Path) -> Any:
+    def _read(self, file: Path, texts: Collection[str]) -> Any:
         """Return the table in a file that is there."""
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty. Name a file with a row for each example.")
         try:
-            return self.read(file)
+            return self.read(file, texts)
         except UnicodeDecodeError as error:
             raise ValueError(f"{file} is not UTF-8 text. Save it in UTF-8.") from error
         except (ValueError, OSError, EOFError, zlib.error, csv.Error) as error:
             raise ValueError(f"{file} cannot be read as {type(self).__name__}: {_in_words(str(error))}") from error
 
     @abstractmethod
-    def read(self, file: Path) -> Any:
-        """Return the table in a file as a pandas `DataFrame`."""
+    def read(self, file: Path, texts: Collection[str] = ()) -> Any:
+        """Return the table in a file as a pandas `DataFrame`; `texts` are columns of text, whatever it looks like."""
 
 
 @dataclass(frozen=True)
@@ -258,8 +277,13 @@ class CSV(TableFile):
         if self.decimal in (self.separator, self.thousands):
             raise ValueError(f"decimal, thousands and separator must differ, got {self.decimal!r} twice.")
 
+    @property
     @override
-    def read(self, file: Path) -> Any:
+    def dialect(self) -> Dialect:
+        return Dialect(self.separator, self.decimal, self.thousands, self.missing)
+
+    @override
+    def read(self, file: Path, texts: Collection[str] = ()) -> Any:
         pandas = _pandas("CSV")
         from pandas.io.common import get_handle  # noqa: PLC0415  (optional)
 
@@ -272,6 +296,7 @@ class CSV(TableFile):
             na_values=words,
             keep_default_na=words is None,
             low_memory=False,
+            dtype=dict.fromkeys(texts, str),
         )
         with get_handle(file, "r", encoding="utf-8", compression="infer") as opened:
             _check_cells(csv.reader(opened.handle, delimiter=self.separator))
@@ -282,6 +307,8 @@ def _check_cells(lines: Any) -> None:
     """Raise `ValueError` if a line has another number of cells than the first, which names the columns."""
     width = 0
     for line in lines:
+        if not width and (twice := sorted({name for name in line if name and line.count(name) > 1})):
+            raise ValueError(f"line {lines.line_num} names {twice[0]!r} twice. Columns must have different names")
         width = width or len(line)
         if line and len(line) != width:
             which = "the separator, or " if width == 1 else ""
@@ -296,7 +323,7 @@ class Parquet(TableFile):
     """A table in a parquet file."""
 
     @override
-    def read(self, file: Path) -> Any:
+    def read(self, file: Path, texts: Collection[str] = ()) -> Any:
         try:
             return _pandas("Parquet").read_parquet(file)
         except ImportError as error:
@@ -306,7 +333,7 @@ class Parquet(TableFile):
 
 def _in_words(message: str) -> str:
     """Return a message of pandas in plain words, with the remedy."""
-    if message.startswith("line ") and " cell" in message:
+    if re.match(r"line \d+ (has|names) ", message):
         return f"{message}."
     for pattern, words in WORDS.items():
         if found := re.fullmatch(pattern, message.strip(), re.DOTALL):

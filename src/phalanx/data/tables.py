@@ -3,7 +3,7 @@
 Columns of numbers become one input each, columns of text or of a pandas category one input per value (one-hot).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -37,6 +37,7 @@ class InputColumn:
         deviation: what it is divided by then.
         fill: the number in place of a missing value, as in the table; None: missing values are refused.
         gap: whether the input is 1 where the value is missing, and 0 elsewhere.
+        boolean: whether the numbers are true (1) and false (0).
     """
 
     name: Name
@@ -45,6 +46,24 @@ class InputColumn:
     deviation: float = 1.0
     fill: float | None = None
     gap: bool = False
+    boolean: bool = False
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file of text writes a table.
+
+    Args:
+        separator: what separates columns.
+        decimal: the sign before decimals.
+        thousands: the sign between groups of digits; None if there is none.
+        missing: the words for a missing value, besides an empty cell; None: those that are usual.
+    """
+
+    separator: str = ","
+    decimal: str = "."
+    thousands: str | None = None
+    missing: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,32 +83,38 @@ class TableReading:
         labels: by number of the class; empty for targets.
         owners: by number of the owner; empty if the rows have none.
         target: mean and deviation of the targets in training; None for labels, or if nothing is scaled.
+        label: the column of the labels or targets.
+        owner: the column of the owners, if there is one.
+        dropped: the columns that are not used.
+        dialect: of the file.
+        files: SHA-256 of the files with rows of the train part.
     """
 
     columns: tuple[InputColumn, ...]
     labels: tuple[Name, ...] = ()
     owners: tuple[Name, ...] = ()
     target: TargetScale | None = None
+    label: Name = ""
+    owner: Name | None = None
+    dropped: tuple[Name, ...] = ()
+    dialect: Dialect = Dialect()
+    files: tuple[str, ...] = ()
 
-    def inputs(self, frame: Any) -> Tensor:
-        """Return the inputs of each row of a pandas `DataFrame`, (n, inputs), float32; other columns are not used.
+    @property
+    def by_name(self) -> Mapping[Name, Sequence[InputColumn]]:
+        """The inputs of each column of the table."""
+        return {name: [*of] for name, of in groupby(self.columns, key=attrgetter("name"))}
 
-        Raises:
-            TypeError: `frame` is no `DataFrame`.
-            ValueError: a column is missing or has missing values, cannot become numbers, or holds an unknown text.
-        """
-        return self.scale(self.raw(frame))
-
-    def raw(self, frame: Any) -> Tensor:
+    def raw(self, cells: Mapping[Name, npt.NDArray[Any]]) -> Tensor:
         """Return the inputs of each row as they are in the table, (n, inputs), float64; NaN where one is missing.
 
-        Errors as for `inputs`.
+        Args:
+            cells: by column, (n,): see `cells_of`.
+
+        Raises:
+            ValueError: a number is infinite, or beyond float32.
         """
-        _check_frame(frame)
-        by_name = [(name, [*of]) for name, of in groupby(self.columns, key=attrgetter("name"))]
-        _check_names(list(frame.columns), [name for name, _ in by_name])
-        _check_complete(frame[[name for name, of in by_name if of[0].fill is None]], rows=len(frame))
-        return torch.from_numpy(np.concatenate([_block(frame[name], of) for name, of in by_name], axis=1))
+        return torch.from_numpy(np.concatenate([_block(cells[name], of) for name, of in self.by_name.items()], axis=1))
 
     def scale(self, x: Tensor) -> Tensor:
         """Return inputs with gaps filled and numbers scaled, float32, of inputs that are as in the table, float64."""
@@ -159,7 +184,6 @@ def read_frame(
     drop: Sequence[str] = (),
     class_names: Sequence[Name] | None = None,
     targets: bool = False,
-    reading: TableReading | None = None,
     impute: Impute = "refuse",
 ) -> Columns:
     """Return the inputs, labels and owners of a table.
@@ -171,7 +195,6 @@ def read_frame(
         drop: columns that are not used.
         class_names: the labels in the order of their numbers; the different labels, sorted, if not given.
         targets: whether integers in the column of the labels are targets; floating-point numbers always are.
-        reading: of another table, whose inputs and classes these become; `class_names` and `targets` do not count then.
         impute: whether missing inputs are refused, or become the median ("median"), also with an input of 0 and 1 that
             says so ("indicator"). Of text, each of its inputs is 0.
 
@@ -179,31 +202,29 @@ def read_frame(
         TypeError: if `frame` is no `DataFrame`.
         ValueError: if a column is missing, has missing values, or cannot become numbers.
     """
-    _check_frame(frame)
+    check_frame(frame)
     names = list(frame.columns)
     named = [label, *([owner] if owner is not None else []), *drop]
     _check_names(names, named)
     if len(set(named)) < len(named):
         raise ValueError(f"label, owner and drop must be different columns, got {', '.join(map(repr, named))}.")
     used = [name for name in names if name not in drop]
-    gaps = reading is None and impute != "refuse"
-    _check_complete(frame[[name for name in used if name in (label, owner) or not (gaps or reading)]], rows=len(frame))
+    _check_complete(frame[[name for name in used if name in (label, owner) or impute == "refuse"]], rows=len(frame))
     inputs = [name for name in used if name not in (label, owner)]
     if not inputs:
         raise ValueError(f"There is no column for the inputs, only {names}. Add one, or name fewer in drop.")
-    if reading is not None:
-        class_names, targets = reading.labels or None, not reading.labels
-    y, labels = _labels(frame[label], label, class_names, targets=targets, again=reading is not None)
-    holders, owners = tuple[Name, ...](), None
-    if owner is not None:
-        known, numbers = np.unique(_values(frame[owner]), return_inverse=True)
-        holders, owners = tuple(known.tolist()), torch.from_numpy(numbers)
-    if reading is not None:
-        return Columns(reading.raw(frame), y, owners, replace(reading, owners=holders))
+    y, labels = _labels(frame[label], label, class_names, targets=targets)
+    holders, owners = ((), None) if owner is None else owners_in(frame[owner])
     columns = tuple(each for name in inputs for each in _input_columns(frame[name], name, impute))
-    reading = TableReading(columns, labels, holders)
-    x = reading.raw(frame)
+    reading = TableReading(columns, labels, holders, label=label, owner=owner, dropped=tuple(drop))
+    x = reading.raw({name: cells_of(frame[name]) for name in inputs})
     return Columns(x, y, owners, reading, _findings(frame, inputs, label, owner, y if labels else None))
+
+
+def owners_in(column: Any) -> tuple[tuple[Name, ...], Tensor]:
+    """Return the different owners in a column, sorted, and the number of each row's, (n,), int64."""
+    known, numbers = np.unique(_values(column), return_inverse=True)
+    return tuple(known.tolist()), torch.from_numpy(numbers)
 
 
 def _findings(
@@ -220,7 +241,7 @@ def _findings(
     return (*found, *leaks(columns, None if labels is None else labels.numpy()))
 
 
-def _check_frame(frame: Any) -> None:
+def check_frame(frame: Any) -> None:
     """Raise `TypeError` unless this is a table of pandas."""
     if not (hasattr(frame, "columns") and hasattr(frame, "dtypes") and hasattr(frame, "iloc")):
         raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}. Read files by pandas.read_csv.")
@@ -250,12 +271,9 @@ def _check_complete(frame: Any, *, rows: int) -> None:
 
 
 def _labels(
-    column: Any, name: str, class_names: Sequence[Name] | None, *, targets: bool, again: bool
+    column: Any, name: str, class_names: Sequence[Name] | None, *, targets: bool
 ) -> tuple[Tensor, tuple[Name, ...]]:
-    """Return the number of each label and the labels by number, or the targets and no labels.
-
-    `again`: whether `class_names` are the labels of another table.
-    """
+    """Return the number of each label and the labels by number, or the targets and no labels."""
     kind = column.dtype.kind
     if kind not in "iufbO" or (is_text(column) and targets):
         allowed = "numbers, since targets is set" if targets else "numbers or text"
@@ -269,18 +287,13 @@ def _labels(
                 "convert the column to integers or text."
             )
         return torch.from_numpy(column.to_numpy(dtype=np.float32, copy=True)), ()
-    if is_text(column) and not again and class_names is None and (why := as_number_column(_known(column))):
+    if is_text(column) and class_names is None and (why := as_number_column(_known(column))):
         raise ValueError(f"Column {name!r} {why}")
     values = _values(column).tolist()
     known = _known(column) if class_names is None else [*map(str, class_names)] if is_text(column) else [*class_names]
     number = {value: k for k, value in enumerate(known)}
     if unknown := sorted(set(values) - number.keys()):
         listed = ", ".join(map(repr, unknown[:5]))
-        if again:
-            raise ValueError(
-                f"Column {name!r} has labels that the table of the training lacks: {listed}. Leave out such rows: the "
-                "model was not trained on them."
-            )
         raise ValueError(f"Column {name!r} has labels that class_names lacks: {listed}. Add them to it.")
     # JSON, in which a record says how a table was read, has True and 1 apart, and a label is a text or an integer.
     return torch.tensor([number[value] for value in values]), tuple(int(k) if isinstance(k, bool) else k for k in known)
@@ -295,7 +308,7 @@ def _input_columns(column: Any, name: Name, impute: Impute) -> list[InputColumn]
     fill = None if impute == "refuse" else 0.0
     gap = [InputColumn(name, gap=True, fill=0.0)] if impute == "indicator" and column.isna().any() else []
     if not is_text(column):
-        return [InputColumn(name, fill=fill), *gap]
+        return [InputColumn(name, fill=fill, boolean=column.dtype.kind == "b"), *gap]
     known = _known(column)
     if why := as_number_column(known):
         raise ValueError(f"Column {name!r} {why}")
@@ -314,38 +327,38 @@ def _input_columns(column: Any, name: Name, impute: Impute) -> list[InputColumn]
     return [*(InputColumn(name, value, fill=fill) for value in known), *gap]
 
 
-def _block(column: Any, wanted: Sequence[InputColumn]) -> npt.NDArray[np.float64]:
+def _block(cells: npt.NDArray[Any], wanted: Sequence[InputColumn]) -> npt.NDArray[np.float64]:
     """Return the inputs that are wanted of a column, (n, inputs), as in the table; NaN where one is missing.
 
     They are numbers, or 1 where a row has a text, else 0; and 1 where a value is missing, else 0.
     """
-    name, text = wanted[0].name, is_text(column)
-    empty = column.isna().to_numpy()
-    if text != (wanted[0].value is not None) and not empty.all():
-        raise ValueError(
-            f"Column {name!r} holds {'text' if text else 'numbers'}, expected {'numbers' if text else 'text'}. "
-            "Write it as in the table that the model was trained on."
-        )
+    text = wanted[0].value is not None
+    empty = cells == None if text else np.isnan(cells)  # noqa: E711  (of each entry)
     gaps = np.repeat(empty[:, None].astype(np.float64), sum(each.gap for each in wanted), axis=1)
-    if wanted[0].value is not None:
-        known = [each.value for each in wanted if not each.gap]
-        values = _values(column)
-        if unknown := sorted({*values[~empty].tolist()} - {*known}):
-            raise ValueError(
-                f"Column {name!r} holds {unknown[0]!r}, which is none of {', '.join(map(repr, known))}. Leave out "
-                "such rows: the model was not trained on them."
-            )
-        found = np.asarray((values[:, None] == np.asarray(known)[None]) & ~empty[:, None], dtype=np.float64)
-        return np.concatenate([found, gaps], axis=1)
-    numbers = _numbers(column)
-    with np.errstate(over="ignore"):
-        beyond = ~np.isfinite(numbers.astype(np.float32)) & ~empty
-    if bad := int(beyond.sum()):
+    if text:
+        known = np.asarray([each.value for each in wanted if not each.gap], dtype=object)
+        return np.concatenate([(cells[:, None] == known[None]).astype(np.float64), gaps], axis=1)
+    if bad := int(beyond(cells).sum()):
         raise ValueError(
-            f"Column {name!r} holds numbers that are infinite, or beyond 3.4e38, in {bad} of {len(numbers)} rows. "
-            "Drop these rows or the column, or write it in other units."
+            f"Column {wanted[0].name!r} holds numbers that are infinite, or beyond 3.4e38, in {bad} of {len(cells)} "
+            "rows. Drop these rows or the column, or write it in other units."
         )
-    return np.concatenate([numbers[:, None], gaps], axis=1)
+    return np.concatenate([cells[:, None], gaps], axis=1)
+
+
+def beyond(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Return which numbers are infinite, or so in float32."""
+    with np.errstate(over="ignore"):
+        return np.isinf(numbers.astype(np.float32))
+
+
+def cells_of(column: Any) -> npt.NDArray[Any]:
+    """Return the cells of a column, (n,): numbers, float64, NaN where one is missing; or texts, None where missing."""
+    if not is_text(column):
+        return _numbers(column)
+    cells = np.asarray(column.astype(str), dtype=object)
+    cells[column.isna().to_numpy()] = None
+    return cells
 
 
 def is_text(column: Any) -> bool:

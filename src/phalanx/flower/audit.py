@@ -50,8 +50,9 @@ import msgspec
 
 from phalanx.core import Progress
 from phalanx.engine.suspicion import in_words
+from phalanx.reading import from_json
 from phalanx.runs.checkpoint import settle
-from phalanx.runs.schema import from_json, to_json
+from phalanx.runs.schema import to_json
 from phalanx.runs.seal import Chain, Mark, breaks, chain_of, split
 
 AUDIT = "audit.jsonl"

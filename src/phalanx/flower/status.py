@@ -11,8 +11,9 @@ from typing import Literal
 from phalanx.core import Progress, Verdict
 from phalanx.engine.suspicion import Conduct, in_words
 from phalanx.flower.register import Register
+from phalanx.reading import from_json
 from phalanx.runs.files import write
-from phalanx.runs.schema import SchemaPart, Status, StepRecord, from_json, to_json
+from phalanx.runs.schema import SchemaPart, Status, StepRecord, to_json
 from phalanx.runs.summary import ending
 
 log = logging.getLogger("phalanx.flower")

@@ -18,8 +18,7 @@ def card(record: "Record") -> str:
     """Return the card of a run's models, in Markdown.  Names and reasons, which clients may write, are escaped."""
     rows = "\n".join(f"| {name} | {_plain(text)} |" for name, text in _facts(record))
     excluded = "\n".join(f"- {line}" for line in _exclusions(record)) or "No client was excluded."
-    inputs = record.kept().index.inputs
-    of_table = inputs is not None and inputs.table is not None
+    of_table = record.kept().schema is not None
     scored = "\nmodel(record.inputs(frame))  # of a data frame with the columns of the training" if of_table else ""
     promise = "\n".join(f"- {_plain(line)}" for line in promised(record.summary))
     doubted = "\n".join(f"- {line}" for line in _suspicions(record))

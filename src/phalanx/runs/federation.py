@@ -1,7 +1,7 @@
 """The clients, data and model of a run, ready to train in this process."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from phalanx.algorithms.hidden import hiding
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
-from phalanx.data import Dataset
+from phalanx.data import Dataset, Schema
 from phalanx.engine import promised
 from phalanx.engine.guard import Guard
 from phalanx.promises import Promise, preprocess_of
@@ -298,8 +298,14 @@ class Federation:
             outputs=self.plan.task.outputs(train),
             classes=train.classes,
             names=(name, *(other for other, _ in others)) if name else (),
-            table=train.reading,
+            schema=self.schema.digest if self.schema is not None else "",
+            trained_on=train.reading.files if train.reading is not None else (),
         )
+
+    @cached_property
+    def schema(self) -> Schema | None:
+        """The schema of the table that the run is trained on; None if it is none."""
+        return None if self.train.reading is None else Schema.of(self.train.reading)
 
     def chosen(self, state: AnyState, clients: Sequence[int]) -> dict[int, int]:
         """Return the number, in `Algorithm.candidate_models`, of the model that each client chooses.

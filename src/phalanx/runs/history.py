@@ -10,8 +10,9 @@ from typing import Any
 
 from phalanx.core import AnyState, Progress, Updates, Verdict
 from phalanx.promises import Promise
+from phalanx.reading import from_json
 from phalanx.runs.files import replacing
-from phalanx.runs.schema import PromiseRecord, StepRecord, from_json, plain, to_json
+from phalanx.runs.schema import PromiseRecord, StepRecord, plain, to_json
 from phalanx.runs.seal import Mark, chain_of
 from phalanx.runs.steps import StoredSteps
 from phalanx.training.evaluation import Metrics

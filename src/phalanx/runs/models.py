@@ -3,6 +3,7 @@
     model.safetensors   the global model, as the `state_dict` of its module
     models/             the other models that clients are served, each stored once
     model.json          a `ModelIndex`: which client is served which file, and what a model takes
+    schema.json         a `Schema`: the columns of the table that the models were trained on, if it was one
     best/               the same files as of the best evaluation, if `SavedModels.best` asks for them
 
 Files are written when the run ends, whatever ends it; those of the best evaluation when it is made.
@@ -28,13 +29,15 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
-from phalanx.data import TableReading
+from phalanx.data import Schema, TableReading
+from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.fields import INFINITE, CheckedFields
 from phalanx.models import Model
+from phalanx.reading import from_json, in_words
 from phalanx.rng import borrowed
 from phalanx.runs.canonical import configuration
 from phalanx.runs.files import inside, write_inside
-from phalanx.runs.schema import SchemaPart, StepRecord, from_json, in_words, to_json
+from phalanx.runs.schema import SchemaPart, StepRecord, to_json
 from phalanx.training.evaluation import Metrics
 from phalanx.training.vector import FlatModule
 from phalanx.trust import UntrustedError, named, reading
@@ -97,7 +100,9 @@ class ModelInputs(SchemaPart, frozen=True, kw_only=True):
         outputs: number of outputs, as the task of the run needs them.
         classes: number of classes of the labels; 0 for targets.
         names: of the inputs, if there are several.
-        table: how rows of a table become inputs and labels; None if the run was not trained on a table file.
+        schema: digest of `schema.json`; empty if the run was not trained on a table file.
+        trained_on: SHA-256 of the files with its training rows.
+        table: how rows of a table become inputs and labels, of a record that has no `schema.json`.
     """
 
     shape: tuple[int, ...]
@@ -105,6 +110,8 @@ class ModelInputs(SchemaPart, frozen=True, kw_only=True):
     outputs: int
     classes: int = 0
     names: tuple[str, ...] = ()
+    schema: str = ""
+    trained_on: tuple[str, ...] = ()
     table: TableReading | None = None
 
 
@@ -165,12 +172,14 @@ class Models:
         tensors: returns the values in a file, by its name.
         architecture: the network; None: as the index describes it.
         trust: whether the index may name a network from elsewhere, whose code then runs.
+        schema: of the table that they were trained on; None if it was none.
     """
 
     index: ModelIndex
     tensors: Callable[[str], Tensors]
     architecture: Model | None = None
     trust: bool = False
+    schema: Schema | None = None
 
     @classmethod
     def load(cls, folder: Path, *, trust: bool = False) -> "Models":
@@ -182,7 +191,7 @@ class Models:
 
         Raises:
             FileNotFoundError: there are no models.
-            ValueError: the index is damaged.
+            ValueError: the index or the schema is damaged, or the schema is not that of the models.
         """
         path = inside(folder, INDEX)
         if not path.is_file():
@@ -191,7 +200,7 @@ class Models:
             index = from_json(path.read_bytes(), ModelIndex)
         except ValueError as error:
             raise ValueError(f"{path} is not an index of models: {error}. Repeat the run.") from error
-        return cls(index, partial(read_tensors, folder), trust=trust)
+        return cls(index, partial(read_tensors, folder), trust=trust, schema=_schema(folder, index.inputs))
 
     def state(self, client: int | None = None) -> Tensors:
         """Return the `state_dict` of the model that a client is served; see `ModelIndex.file`."""
@@ -242,6 +251,22 @@ def read_tensors(folder: Path, name: str) -> Tensors:
         return safetensors.torch.load(path.read_bytes())
     except SafetensorError as error:
         raise ValueError(f"{path} holds no model: {error}. Repeat the run.") from error
+
+
+def _schema(folder: Path, inputs: ModelInputs | None) -> Schema | None:
+    """Return the schema of the models in a folder; None if they have none."""
+    if inputs is None or not inputs.schema:
+        return None
+    path = inside(folder, SCHEMA_FILE)
+    if not path.is_file():
+        raise ValueError(f"{path} is missing, which says how rows become inputs. Put it back, or repeat the run.")
+    schema = Schema.load(path)
+    if schema.digest != inputs.schema:
+        raise ValueError(
+            f"{path} is not the schema that these models were trained with: {schema.digest}, expected {inputs.schema}. "
+            "Put that back, or repeat the run."
+        )
+    return schema
 
 
 def _why_none(folder: Path) -> str:
@@ -330,6 +355,7 @@ class ModelKeeper:
         identity: of the run.
         inputs: what a model takes, if it is known.
         architecture: the network, if it is known.
+        schema: of the table that it is trained on, if it is one.
     """
 
     def __init__(
@@ -342,10 +368,11 @@ class ModelKeeper:
         identity: str,
         inputs: ModelInputs | None = None,
         architecture: Model | None = None,
+        schema: Schema | None = None,
     ) -> None:
         self._model, self._served, self._folder = model, served, folder
         self._keeps, self._settings = settings is not None, settings or THE_LAST
-        self._identity, self._inputs, self._architecture = identity, inputs, architecture
+        self._identity, self._inputs, self._architecture, self._schema = identity, inputs, architecture, schema
         self._last: Progress | None = None
         self._top: float | None = None
         self.models: Models | None = None  # once they are saved
@@ -403,13 +430,15 @@ class ModelKeeper:
         )
         if folder is None:
             held = {name: self._state(vector) for name, vector in files.items()}
-            return Models(index, held.__getitem__, known)
+            return Models(index, held.__getitem__, known, schema=self._schema)
         forget(folder)
         (folder / MODELS if len(files) > 1 else folder).mkdir(parents=True, exist_ok=True)
         for name, vector in files.items():
             write_inside(folder, name, safetensors.torch.save(self._state(vector), {"identity": self._identity}))
+        if self._schema is not None:
+            write_inside(folder, SCHEMA_FILE, self._schema.json)
         write_inside(folder, INDEX, to_json(index) + b"\n")
-        return Models(index, partial(read_tensors, folder), known)
+        return Models(index, partial(read_tensors, folder), known, schema=self._schema)
 
     def _state(self, vector: Vector) -> dict[str, Tensor]:
         """Return the `state_dict` of a model, in memory of its own."""
@@ -420,7 +449,7 @@ class ModelKeeper:
 
 def forget(folder: Path, *, best: bool = False) -> None:
     """Remove the models of a folder, their index first; those of the best evaluation only if `best`."""
-    for name in (INDEX, CARD, MODEL):
+    for name in (INDEX, CARD, MODEL, SCHEMA_FILE):
         (folder / name).unlink(missing_ok=True)
     for name in (MODELS, BEST) if best else (MODELS,):
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -9,7 +9,7 @@ A folder holds `run.json`, `history.jsonl` (a `StepRecord` on each line) and `su
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -18,12 +18,16 @@ import msgspec
 from torch import Tensor, nn
 from typing_extensions import override
 
+from phalanx.data import Schema, TableReading
+from phalanx.data.tables import Dialect
+from phalanx.reading import from_json
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
 from phalanx.runs.display import brief, frame, html, plot
 from phalanx.runs.files import clear_partial, inside, write_inside
 from phalanx.runs.models import BEST, INDEX, Models, forget
-from phalanx.runs.schema import StepRecord, Summary, from_json, plain, to_json
+from phalanx.runs.predicting import meaning, predictions
+from phalanx.runs.schema import StepRecord, Summary, plain, to_json
 from phalanx.runs.seal import Chain, Examination, Mark, check, unseal
 from phalanx.runs.steps import StoredSteps, read_step
 
@@ -85,10 +89,44 @@ class Record:
             LookupError: the record does not say how a table was read.
             ValueError: a column is missing or has missing values, cannot become numbers, or holds an unknown text.
         """
-        known = self.kept().index.inputs
-        if known is None or known.table is None:
+        return self.schema.inputs(frame)
+
+    def predict(
+        self, frame: "DataFrame", client: int | None = None, *, module: nn.Module | None = None, best: bool = False
+    ) -> "DataFrame":
+        """Return a prediction for each row of a table, for a run that was trained on a table file.
+
+        Args:
+            frame: of pandas, with the columns of that file; that of the labels or targets is not needed.
+            client: number of the client whose model predicts; None for the global model.
+            module: see `model`.
+            best: take the model of the best evaluation.
+
+        Returns:
+            With the index of `frame`: `prediction`, and of classes `probability of CLASS` for each.
+
+        Raises:
+            InfeasibleError: the task of the run is neither `Classification` nor `Regression`.
+            LookupError: there is no such model, or the run was not trained on a table file.
+            ValueError: the table does not fit the schema.
+        """
+        schema = self.schema
+        outputs = meaning(schema, self.config)
+        return predictions(self.kept(best=best), schema, outputs, frame, client=client, module=module)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the table file that the run was trained on.
+
+        Raises:
+            LookupError: it was trained on none, or no models were kept.
+        """
+        models = self.kept()
+        if models.schema is not None:
+            return models.schema
+        if models.index.inputs is None or (table := models.index.inputs.table) is None:
             raise LookupError(f"The run {self.name} was not trained on a table file (CSV, Parquet).")
-        return known.table.inputs(frame)
+        return Schema.of(_as_configured(table, self.config))
 
     def kept(self, *, best: bool = False) -> Models:
         """Return the models of the end, or those of the best evaluation; raise `LookupError` if they were not kept."""
@@ -191,6 +229,20 @@ class Record:
             Models.load(at, trust=trust) if (at / INDEX).is_file() else None for at in (folder, folder / BEST)
         )
         return cls(config, history, summary, models, best, seal)
+
+
+def _as_configured(table: TableReading, config: Mapping[str, Any]) -> TableReading:
+    """Return how a table was read, with what a record without a `schema.json` says in its configuration only."""
+    given = dict((config.get("data") or {}).get("init_args", {}))
+    known = {name: given[name] for name in ("separator", "decimal", "thousands") if name in given}
+    missing = given.get("missing")
+    return replace(
+        table,
+        label=given.get("label", ""),
+        owner=given.get("owner"),
+        dropped=tuple(given.get("drop", ())),
+        dialect=Dialect(**known, missing=None if missing is None else tuple(missing)),
+    )
 
 
 def as_lines(history: Iterable[StepRecord]) -> bytes:

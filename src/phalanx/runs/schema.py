@@ -4,9 +4,8 @@
 """
 
 import math
-import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -17,12 +16,10 @@ from phalanx.core import ClientReport, Verdict
 from phalanx.engine.suspicion import Conduct
 from phalanx.runs.provenance import Provenance
 from phalanx.training.evaluation import Metrics
-from phalanx.wording import shown
 
 SCHEMA = 2
 
 Status = Literal["finished", "failed", "stopped"]
-T = TypeVar("T")
 
 
 class SchemaPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -338,34 +335,6 @@ def to_json(value: object) -> bytes:
     return _ENCODER.encode(value)
 
 
-def from_json(text: bytes, kind: type[T]) -> T:
-    """Return the part of the schema that a JSON text holds.
-
-    Raises:
-        ValueError: it holds something else. The message says what, and where in the text.
-    """
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.MsgspecError as error:
-        raise ValueError(in_words(str(error))) from error
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def in_words(message: str) -> str:
-    """Return a message of msgspec in plain words, the place in the text first."""
-    what, _, place = message.partition(" - at ")
-    for pattern, words in WORDS.items():
-        what = re.sub(pattern, words, what)
-    what = re.sub(r"`([\w |]+)`", lambda found: " or ".join(map(_kind, found[1].split(" | "))), what)
-    place = place.replace("`key` in ", "a key of ").replace("$.", "").replace("`", "")
-    return shown(f"{place}: {what}" if place else what, 300)
-
-
-def _kind(name: str) -> str:
-    return KINDS.get(name, name)
-
-
 def _plain(value: object) -> object:
     """Return the JSON form of a tensor, of a number of NumPy, or of a mapping that is no dict."""
     if isinstance(value, (Tensor, np.generic, np.ndarray)):
@@ -375,22 +344,6 @@ def _plain(value: object) -> object:
     raise TypeError(f"A record cannot hold a {type(value).__name__}.")
 
 
-WORDS = {  # of msgspec's messages
-    "^Object missing required field `(.*)`$": r"\1 is missing",
-    "^Object contains unknown field `(.*)`$": r"\1 is unknown here",
-    "^Input data was truncated$": "it ends early",
-    "^JSON is malformed": "it is no JSON",
-    "^Expected": "expected",
-    "^Invalid value": "no known value:",
-}
-KINDS = {
-    "int": "an integer",
-    "float": "a number",
-    "str": "text",
-    "bool": "true or false",
-    "object": "a mapping",
-    "array": "a list",
-}
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 

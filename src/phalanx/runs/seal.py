@@ -35,9 +35,10 @@ COMPARED = 1 << 22  # pairs of lines at most that are looked at to tell moved li
 SAID = 3  # findings that an error message lists
 FILES = re.compile(  # of a record; a checkpoint is none: it has a checksum, goes when its run ends, and may be deleted
     r"run\.json|summary\.json|history\.jsonl|audit(-[^/]+)?\.jsonl|asked\.jsonl"
-    r"|(best/)?(model\.(json|md|safetensors)|models/[^/.][^/]*)"
+    r"|(best/)?(model\.(json|md|safetensors)|schema\.json|models/[^/.][^/]*)"
 )
-AGAIN = re.compile(r"run\.json|summary\.json|model\.\w+|models/.*")  # files that a run that goes on writes again
+# Files that a run that goes on writes again.
+AGAIN = re.compile(r"run\.json|summary\.json|schema\.json|model\.\w+|models/.*")
 FOLDERS = ("", "models", "best", "best/models")
 
 

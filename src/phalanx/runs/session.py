@@ -406,6 +406,7 @@ def simulate(
                 identity=plan.identity,
                 inputs=federation.inputs,
                 architecture=plan.model,
+                schema=federation.schema,
             ),
         )
         try:

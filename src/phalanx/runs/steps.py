@@ -10,8 +10,9 @@ from typing import overload
 
 from typing_extensions import override
 
+from phalanx.reading import from_json
 from phalanx.runs import schema_v1
-from phalanx.runs.schema import StepRecord, from_json
+from phalanx.runs.schema import StepRecord
 
 BLOCK = 256  # lines that are read at once
 SMALL = 4 << 20  # bytes of a history that may as well be in memory when its run is over

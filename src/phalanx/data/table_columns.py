@@ -1,0 +1,237 @@
+"""A column of a table as a schema describes it, and the cells of one that is read."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta, field
+
+from phalanx.data.findings import Finding, is_number, notation, plainly
+from phalanx.data.tables import Name, beyond, cells_of, is_text
+from phalanx.wording import plural
+
+LISTED = 12  # categories that a message lists, at most
+UNTRAINED = "Correct it, or leave out the rows: no model was trained on it"
+BOOLEANS = {"true": 1.0, "false": 0.0}
+
+Role = Literal["input", "target", "owner", "dropped"]
+Cells = npt.NDArray[Any]
+
+
+class SchemaMember(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"
+):
+    """The base class of the parts of a schema; JSON leaves out members at their default, and has no others."""
+
+
+class Scaling(SchemaMember, frozen=True, kw_only=True):
+    """A fixed scaling: a model takes (number - mean) / deviation.
+
+    Args:
+        mean: what is subtracted.
+        deviation: what is divided by, above 0.
+    """
+
+    mean: float
+    deviation: Annotated[float, Meta(gt=0)]
+
+
+class Imputation(SchemaMember, frozen=True, kw_only=True):
+    """What takes the place of a missing value.
+
+    Args:
+        value: a number, before scaling; None for a column of texts, each of whose inputs is 0 then.
+        indicator: whether one input more is 1 where the value is missing.
+    """
+
+    value: float | None = None
+    indicator: bool = False
+
+
+class Constraints(SchemaMember, frozen=True, kw_only=True):
+    """What values must fulfil.
+
+    Args:
+        minimum: the smallest number; None if there is no bound.
+        maximum: the largest.
+    """
+
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+class Use(SchemaMember, frozen=True, kw_only=True):
+    """What a column is used for.
+
+    Args:
+        role: an input, the target, the owner of the row, or nothing ("dropped").
+        unit: of its numbers, such as "mg/dL", in the notation of UCUM; empty if it is not known.
+        scaling: of its numbers; None: they are taken as they are.
+        impute: what takes the place of a missing value; None: there must be none.
+    """
+
+    role: Role = "input"
+    unit: str = ""
+    scaling: Scaling | None = None
+    impute: Imputation | None = None
+
+
+class Field(SchemaMember, frozen=True, kw_only=True):
+    """A column.
+
+    Args:
+        name: of the column.
+        type: of its values: "number", "integer", "boolean" or "string".
+        title: for readers.
+        description: for readers.
+        categories: the texts of an input, or the classes of a target, in the order of their numbers.
+        constraints: of its values.
+        use: what it is used for; `phalanx` in JSON.
+    """
+
+    name: Annotated[str, Meta(min_length=1)]
+    type: Literal["number", "integer", "boolean", "string"]
+    title: str = ""
+    description: str = ""
+    categories: tuple[Name, ...] = ()
+    constraints: Constraints = Constraints()
+    use: Use = field(default=Use(), name="phalanx")
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong with the description of this column, and the remedy; empty if nothing is."""
+        return next(chain(self._faults(), self._faults_of_role()), "")
+
+    def _faults(self) -> Iterator[str]:
+        low, high, texts = self.constraints.minimum, self.constraints.maximum, self.type == "string"
+        if len({*map(str, self.categories)}) < len(self.categories):
+            yield "has a category twice. Leave out one"
+        if low is not None and high is not None and low > high:
+            yield f"has the minimum {low:g} above the maximum {high:g}. Correct one of them"
+        bounds = (low is not None or high is not None) and self.type not in ("number", "integer")
+        if bounds or (texts and self.use.scaling is not None):
+            yield f"has a scaling or a bound that no {self.type} has. Leave it out, or make it a number"
+
+    def _faults_of_role(self) -> Iterator[str]:
+        use, texts = self.use, self.type == "string"
+        whole = self.type == "integer"
+        if use.role == "input":
+            if texts and not (self.categories and all(isinstance(each, str) for each in self.categories)):
+                yield "is an input of type string, and needs its texts as categories. List them, or drop the column"
+            if self.categories and not texts:
+                yield f"has categories, and its type is {self.type}. Make it a string"
+            if use.impute is not None and (use.impute.value is None) != texts:
+                yield "imputes a value, which numbers need and texts cannot have. Correct impute"
+        if use.role == "target":
+            if use.impute is not None:
+                yield "is the target, and has impute. Leave it out"
+            if self.type == "boolean" or bool(self.categories) != (texts or whole):
+                yield "is the target: a number, or a string or an integer with the classes as categories"
+            if any(isinstance(each, int) != whole for each in self.categories):
+                yield f"is the target, of type {self.type}, and not all of its categories are"
+            if self.categories and use.scaling is not None:
+                yield "has classes, and a scaling. Leave it out"
+
+
+class ReadColumn(NamedTuple):
+    """A column that was read.
+
+    Args:
+        cells: (n,): numbers, NaN where one is missing; or texts, None where one is missing.
+        found: what does not fit.
+    """
+
+    cells: Cells
+    found: tuple[Finding, ...]
+
+    @staticmethod
+    def of(column: Any, described: Field) -> "ReadColumn":
+        """Return the cells of a column of pandas as it is described."""
+        empty = column.isna().to_numpy(dtype=bool)
+        if described.type == "string":
+            cells, found = _texts(column, described, empty)
+        else:
+            cells, found = _numbers(column, described, empty)
+        if empty.any() and described.use.impute is None:
+            found.append(_finding("missing", described, empty, "is empty", "Fill these cells, or leave out the rows"))
+        return ReadColumn(cells, tuple(found))
+
+
+def _texts(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tuple[Cells, list[Finding]]:
+    """Return the cells of a column of texts, and what does not fit."""
+    if not is_text(column) and not empty.all():
+        what = "holds numbers or dates, and not texts"
+        return cells_of(column.astype(object)), [_finding("type", described, ~empty, what, "Write them as texts")]
+    cells = cells_of(column.astype(object) if not is_text(column) else column)
+    known = {*described.categories}
+    wrong = np.array([cell is not None and cell not in known for cell in cells], dtype=bool)
+    if not wrong.any():
+        return cells, []
+    plain = {plainly(str(each)) for each in known}
+    alike = sum(plainly(cell) in plain for cell in cells[wrong])
+    listed = ", ".join(map(repr, described.categories[:LISTED])) + (", ..." if len(known) > LISTED else "")
+    more = f"; {alike} differ in spelling only" if alike else ""
+    what = f"holds another text than {listed}"
+    return cells, [_finding("word", described, wrong, what, UNTRAINED, more=more)]
+
+
+def _numbers(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tuple[Cells, list[Finding]]:
+    """Return the cells of a column of numbers, and what does not fit."""
+    kind, boolean = column.dtype.kind, described.type == "boolean" or bool(described.categories)
+    if is_text(column):
+        texts, cells = cells_of(column), np.full(len(column), np.nan)
+        for i in np.flatnonzero(~empty):
+            known = float(texts[i]) if is_number(texts[i]) else BOOLEANS.get(texts[i].lower()) if boolean else None
+            cells[i] = np.nan if known is None else known
+        if (wrong := np.isnan(cells) & ~empty).any():
+            written = sorted({notation(text) for text in texts[wrong]} - {""})
+            how = f" (in part, one with {written[0]})" if written else ""
+            remedy = "Correct it, or say in the schema what a missing value and a decimal look like"
+            return cells, [_finding("number", described, wrong, f"holds what is no number{how}", remedy)]
+    elif kind not in "iufb" or (kind == "b" and not boolean):
+        what = f"holds {'true and false' if kind == 'b' else 'dates'}, and not numbers"
+        return np.full(len(column), np.nan), [_finding("type", described, ~empty, what, "Write them as numbers")]
+    else:
+        cells = cells_of(column)
+    return cells, [*_misfits(cells, described, empty)]
+
+
+def _misfits(cells: Cells, described: Field, empty: npt.NDArray[np.bool_]) -> Iterator[Finding]:
+    """Yield what does not fit of numbers."""
+    infinite = beyond(cells) & ~empty
+    if infinite.any():
+        what = "holds a number that is infinite, or beyond 3.4e38"
+        yield _finding("number", described, infinite, what, "Correct it, or leave out the rows")
+    kept = ~empty & ~infinite
+    if described.type == "boolean" and (other := kept & ~np.isin(cells, (0, 1))).any():
+        yield _finding("type", described, other, "holds neither true (1) nor false (0)", "Correct it")
+    if described.categories:
+        other = kept & ~np.isin(cells, np.array(described.categories, dtype=np.float64))
+        listed = ", ".join(map(str, described.categories[:LISTED])) + (
+            ", ..." if len(described.categories) > LISTED else ""
+        )
+        if other.any():
+            what = f"holds another class than {listed}"
+            yield _finding(
+                "word", described, other, what, "Correct it, or leave out the rows: no model was trained on it"
+            )
+    elif described.type == "integer" and (part := kept & (np.where(kept, cells, 0) % 1 != 0)).any():
+        yield _finding("type", described, part, "holds a number that is not whole", "Correct it")
+    low, high = described.constraints.minimum, described.constraints.maximum
+    below, above = -np.inf if low is None else low, np.inf if high is None else high
+    outside = kept & ((cells < below) | (cells > above))
+    if outside.any():
+        bounds = f"{'-' if low is None else f'{low:g}'} to {'-' if high is None else f'{high:g}'}"
+        remedy = "Is it another unit? Correct it, or widen the bounds in the schema"
+        yield _finding("range", described, outside, f"holds a number outside {bounds}", remedy)
+
+
+def _finding(
+    code: str, described: Field, rows: npt.NDArray[np.bool_], what: str, remedy: str, *, more: str = ""
+) -> Finding:
+    """Return an error about some rows of a column."""
+    where = f"in {int(rows.sum())} of {plural(len(rows), 'row')} (the first: row {int(np.argmax(rows)) + 1}{more})"
+    return Finding(code, described.name, f"Column {described.name!r} {what} {where}. {remedy}.")

@@ -1,0 +1,254 @@
+"""The schema of a table: other rows become what those of the training were, or are refused by column."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.data import CSV, Parquet, Schema
+from phalanx.data.table_schema import USUAL
+
+OLD = pd.DataFrame({"age": [10, 20, 30, 40] * 5, "city": ["a", "b", "c", "a"] * 5, "y": ["no", "yes"] * 10})
+NEW = pd.DataFrame({"y": ["yes", "yes"], "other": [1, 2], "city": ["c", "a"], "age": [25.0, 50.0]})
+SECRET = "Zx9"  # a cell that no message may quote
+
+
+def schema_of(frame, folder, **options):
+    frame.to_csv(folder / "old.csv", index=False)
+    return Schema.of(CSV(str(folder / "old.csv"), "y", **options).load()[0].reading)
+
+
+def errors(schema, frame, **options):
+    return [one for one in schema.check(frame, **options) if one.error]
+
+
+def test_new_rows_have_the_columns_scaling_and_classes_of_the_training(tmp_path):
+    """By hand: mean 25 and deviation sqrt(125) of the training, cities a, b, c, and the class "yes" is 1."""
+    schema = schema_of(OLD, tmp_path, test=str(tmp_path / "old.csv"))
+    NEW.to_csv(tmp_path / "new.csv", index=False)
+    NEW.to_parquet(tmp_path / "new.parquet")
+    for table in (NEW, tmp_path / "new.csv", str(tmp_path / "new.parquet")):
+        new = schema.dataset(table)
+        assert new.x.tolist() == [[0.0, 0.0, 0.0, 1.0], [pytest.approx(25 / 125**0.5), 1.0, 0.0, 0.0]]
+        assert (new.y.tolist(), new.classes) == ([1, 1], 2)
+    assert schema.inputs(NEW.drop(columns="y")).tolist() == new.x.tolist()
+    assert [one.sentence for one in schema.check(NEW)] == ["Not used, as the schema has no such column: 'other'."]
+
+
+kinds = {
+    "numbers": lambda rng, n: rng.normal(1e3, 50, n),
+    "timestamps": lambda rng, n: 1.7e9 + rng.integers(0, 60, n),
+    "true": lambda rng, n: rng.random(n) > 0.5,
+    "texts": lambda rng, n: rng.choice(["a", "b", "1"], n),
+}
+
+
+@pytest.mark.parametrize("impute", ["refuse", "median", "indicator"])
+@pytest.mark.parametrize("labels", ["texts", "integers", "targets", "true"])
+def test_what_was_trained_on_is_read_again_to_the_same_bits(impute, labels, tmp_path):
+    rng, n = np.random.default_rng(0), 80
+    frame = pd.DataFrame({name: make(rng, n) for name, make in kinds.items()})
+    if impute != "refuse":
+        frame = frame.mask(rng.random(frame.shape) < 0.1)
+    makes = {
+        "texts": lambda: rng.choice(["no", "yes"], n), "integers": lambda: rng.integers(3, 5, n),
+        "targets": lambda: rng.normal(100, 20, n), "true": lambda: rng.random(n) > 0.5,
+    }  # fmt: skip
+    frame["y"], frame["who"], frame["id"] = makes[labels](), rng.choice(["A", "B"], n), np.arange(n)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    source = CSV(str(tmp_path / "t.csv"), "y", owner="who", drop=("id",), impute=impute)
+    train, test = source.load()
+    schema = Schema.parse(Schema.of(train.reading).json, "schema.json")
+    shuffled = frame.sample(frac=1, axis=1, random_state=1)
+    shuffled.to_csv(tmp_path / "again.csv", index=False)
+    whole = schema.dataset(tmp_path / "again.csv")
+    tested = source.drawn(whole.y, whole.owners)
+    assert whole.of(tested).fingerprint() == test.fingerprint()
+    assert whole.of(~tested).fingerprint() == train.fingerprint()
+    known = replace(train.reading, files=(), dialect=schema.dialect)
+    assert replace(schema.reading, owners=known.owners) == known, "nothing is lost on the way"
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_the_order_of_columns_and_rows_changes_no_row(data):
+    schema = Schema.parse(SMALL.encode(), "small")
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["u", "v", "u"], "y": [0, 1, 1]})
+    columns, rows = data.draw(st.permutations([*frame])), data.draw(st.permutations(range(3)))
+    found, plain = schema.dataset(frame[columns].iloc[rows]), schema.dataset(frame)
+    assert torch.equal(found.x, plain.x[list(rows)])
+    assert torch.equal(found.y, plain.y[list(rows)])
+
+
+SMALL = """{"fields": [{"name": "a", "type": "number", "phalanx": {"scaling": {"mean": 1, "deviation": 2}}},
+ {"name": "b", "type": "string", "categories": ["u", "v"]},
+ {"name": "y", "type": "integer", "categories": [0, 1], "phalanx": {"role": "target"}}]}"""
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        ({"city": ["a", SECRET]}, "word", "another text than 'a', 'b', 'c' in 1 of 2 rows (the first: row 2)"),
+        ({"city": ["A ", "a"]}, "word", "the first: row 1; 1 differ in spelling only). Correct it, or leave out"),
+        ({"city": [1, 2]}, "type", "Column 'city' holds numbers or dates, and not texts in 2 of 2 rows"),
+        ({"city": [None, "a"]}, "missing", "Column 'city' is empty in 1 of 2 rows (the first: row 1). Fill these"),
+        ({"age": [1, SECRET]}, "number", "Column 'age' holds what is no number in 1 of 2 rows (the first: row 2)."),
+        ({"age": ["0,5", "3"]}, "number", "no number (in part, one with a comma) in 1 of 2 rows"),
+        ({"age": [1.0, None]}, "missing", "Column 'age' is empty in 1 of 2 rows (the first: row 2). Fill these cells"),
+        ({"age": [1.0, np.inf]}, "number", "infinite, or beyond 3.4e38 in 1 of 2 rows"),
+        ({"age": [1e300, 1]}, "number", "infinite, or beyond 3.4e38 in 1 of 2 rows"),
+        ({"age": [True, False]}, "type", "holds true and false, and not numbers in 2 of 2 rows"),
+        ({"age": pd.to_datetime(["2020-01-01"] * 2)}, "type", "holds dates, and not numbers"),
+        ({"y": ["yes", SECRET]}, "word", "Column 'y' holds another text than 'no', 'yes' in 1 of 2 rows"),
+        ({"y": [0, 1]}, "type", "Column 'y' holds numbers or dates, and not texts"),
+        ({"y": [None, "no"]}, "missing", "Column 'y' is empty in 1 of 2 rows"),
+    ],
+)  # fmt: skip
+def test_rows_that_do_not_fit_are_refused_by_column_without_a_cell(change, code, message, tmp_path):
+    schema = schema_of(OLD, tmp_path)
+    frame = NEW.assign(**change)
+    (found,) = errors(schema, frame)
+    assert (found.code, found.name) == (code, next(iter(change)))
+    assert message in found.sentence
+    assert SECRET not in found.sentence
+    with pytest.raises(ValueError, match=re.escape(message)):
+        schema.dataset(frame)
+    if "y" not in change:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            schema.inputs(frame)
+
+
+def test_columns_that_are_missing_or_occur_twice(tmp_path):
+    schema = schema_of(OLD, tmp_path)
+    (found,) = errors(schema, NEW.rename(columns={"age": "Age "}))
+    assert found.sentence == "Column 'age' is missing. Is it 'Age '? Add it, or rename one."
+    twice = pd.concat([NEW, NEW[["age"]]], axis=1)
+    assert [one.sentence for one in errors(schema, twice)] == ["Column 'age' occurs twice. Leave out one."]
+    (tmp_path / "twice.csv").write_text("age,city,age,y\n1,a,2,no\n")
+    with pytest.raises(ValueError, match=r"line 1 names 'age' twice. Columns must have different names"):
+        schema.dataset(tmp_path / "twice.csv")
+    assert errors(schema, NEW.drop(columns="y"), labels=False) == []
+    assert "Column 'y' is missing" in errors(schema, NEW.drop(columns="y"))[0].sentence
+    assert "no rows" in errors(schema, NEW[:0])[0].sentence
+    with pytest.raises(TypeError, match="frame must be a pandas DataFrame"):
+        schema.check([[1, 2]])
+
+
+def test_texts_that_look_like_numbers_stay_texts(tmp_path):
+    """A new file in which all values of a column of text are numbers, by chance."""
+    old = OLD.assign(city=["1", "2", "x", "1"] * 5, y=["0", "one"] * 10)
+    schema = schema_of(old, tmp_path)
+    old[["y", "city", "age"]].head(2).assign(y="0").to_csv(tmp_path / "new.csv", index=False)
+    new = schema.dataset(tmp_path / "new.csv")
+    assert (new.x[:, 1:].tolist(), new.y.tolist()) == ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], [0, 0])
+
+
+def test_a_file_is_read_as_that_of_the_training_was(tmp_path):
+    (tmp_path / "old.csv").write_text(
+        "a;b;y\n" + "\n".join(f"{i}.000,5;?;{i % 2}" if i % 5 else f"{i},5;3;{i % 2}" for i in range(40))
+    )
+    source = CSV(
+        str(tmp_path / "old.csv"), "y", separator=";", decimal=",", thousands=".", missing=("?",), impute="median"
+    )
+    schema = Schema.of(source.load()[0].reading)
+    assert schema.missing_values == ("", "?")
+    (tmp_path / "new.csv").write_text("y;b;a\n1;?;1.234,5\n")
+    (x,) = schema.dataset(tmp_path / "new.csv").x
+    mean, deviation = (schema.fields[0].use.scaling.mean, schema.fields[0].use.scaling.deviation)
+    assert x[0] == np.float32((1234.5 - mean) / deviation)
+    (tmp_path / "new.csv").write_text("y;b;a\n1;NA;1\n")
+    with pytest.raises(ValueError, match="Column 'b' holds what is no number in 1 of 1 row"):
+        schema.dataset(tmp_path / "new.csv")
+
+
+def test_the_usual_words_are_those_of_pandas():
+    from pandas._libs.parsers import STR_NA_VALUES
+
+    assert {*USUAL, ""} == STR_NA_VALUES
+
+
+def test_bounds_and_whole_numbers():
+    described = json.loads(SMALL)
+    described["fields"][0] |= {"type": "integer", "constraints": {"minimum": 0, "maximum": 120}}
+    schema = Schema.parse(json.dumps(described).encode(), "small")
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": ["u", "v"], "y": [0, 1]})
+    assert errors(schema, frame) == []
+    (found,) = errors(schema, frame.assign(a=[-1, 121]))
+    assert "a number outside 0 to 120 in 2 of 2 rows (the first: row 1). Is it another unit?" in found.sentence
+    (found,) = errors(schema, frame.assign(a=[1, 2.5]))
+    assert "not whole in 1 of 2 rows (the first: row 2)" in found.sentence
+    assert "holds another class than 0, 1" in errors(schema, frame.assign(y=[0, 2]))[0].sentence
+    assert "holds another class than 0, 1" in errors(schema, frame.assign(y=[0, 0.5]))[0].sentence
+    assert "no number" in errors(schema, frame.assign(y=["yes", "no"]))[0].sentence
+
+
+def changed(**of_first):
+    described = json.loads(SMALL)
+    described["fields"][0] |= of_first
+    return described
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no JSON", "it is no JSON"),
+        ("{", "it ends early"),
+        ("{}", "fields is missing"),
+        (json.dumps({**changed(), "phalanx": {"contract": 2}}), "phalanx.contract"),
+        (json.dumps({**changed(), "primaryKey": "a"}), "primaryKey is unknown here"),
+        (json.dumps(changed(rdfType="x")), r"fields[0]: rdfType is unknown here"),
+        (json.dumps(changed(type="date")), "no known value"),
+        (json.dumps(changed(name="b")), "Column 'b' occurs twice"),
+        (json.dumps(changed(name="")), "fields[0].name"),
+        (json.dumps(changed(type="string")), "scaling or a bound that no string has"),
+        (json.dumps(changed(type="boolean", constraints={"minimum": 1})), "a bound that no boolean has"),
+        (json.dumps(changed(constraints={"minimum": 2, "maximum": 1})), "the minimum 2 above the maximum 1"),
+        (json.dumps(changed(phalanx={"scaling": {"mean": 0, "deviation": 0}})), "deviation"),
+        (json.dumps(changed(phalanx={"scaling": {"kind": "federated", "rule": "median"}})), "kind is unknown here"),
+        (json.dumps(changed(phalanx={"impute": {"indicator": True}})), "imputes a value, which numbers need"),
+        (json.dumps(changed(phalanx={"role": "dropped"})).replace('"u", "v"', '"u", "u"'), "a category twice"),
+        (json.dumps(changed(phalanx={"role": "dropped"})).replace('"u", "v"', ""), "needs its texts as categories"),
+        (json.dumps(changed(phalanx={"role": "target"})), "one column of role target"),
+        (SMALL.replace("[0, 1]", '["0", "1"]'), "of type integer, and not all of its categories are"),
+        (SMALL.replace("[0, 1]", "[]"), "is the target: a number, or a string or an integer with the classes"),
+        (SMALL.replace('"mean": 1,', '"mean": 1e999,'), "mean"),
+        (SMALL.replace('"mean": 1,', '"mean": NaN,'), "it is no JSON"),
+    ],
+)  # fmt: skip
+def test_what_is_no_schema_is_refused_with_the_place(text, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
+        Schema.parse(text.encode(), "site.json")
+    assert str(refused.value).startswith("site.json is not a schema of a table: ")
+
+
+def test_the_digest_is_of_what_changes_a_number(tmp_path):
+    schema = Schema.parse(SMALL.encode(), "small")
+    titled = json.loads(SMALL)
+    titled["name"] = "small"
+    titled["fields"][0] |= {"title": "Age", "description": "in years"}
+    assert Schema.parse(json.dumps(titled).encode(), "small").digest == schema.digest
+    for text in (SMALL.replace('"mean": 1', '"mean": 1.5'), SMALL.replace('"u", "v"', '"v", "u"')):
+        assert Schema.parse(text.encode(), "small").digest != schema.digest
+    (tmp_path / "schema.json").write_bytes(schema.json)
+    assert Schema.load(tmp_path / "schema.json") == schema
+
+
+def test_owners_of_a_file_and_of_several(tmp_path):
+    frame = OLD.assign(who=["A", "B"] * 10)
+    schema = schema_of(frame, tmp_path, owner="who")
+    new = schema.dataset(frame[::-1])
+    assert (new.reading.owners, new.owners.tolist()) == (("A", "B"), [1, 0] * 10)
+    assert schema.dataset(NEW).owners is None, "new rows need no owner"
+    for name in "pq":
+        OLD.to_csv(tmp_path / f"site-{name}.csv", index=False)
+    source = CSV(str(tmp_path / "site-*.csv"), "y")
+    schema = Schema.of(source.load()[0].reading)
+    assert schema.owner is None
+    assert schema.dataset(tmp_path / "site-*.csv").reading.owners == ("site-p", "site-q")
+    Parquet(str(tmp_path / "x.parquet"), "y")
