@@ -7,10 +7,13 @@ import shutil
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 import typechecking
 
 typechecking.check("phalanx")
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def pytest_collection_finish():

@@ -11,7 +11,7 @@ import pytest
 CHECKS = Path(__file__).parents[1] / "checks"
 HELPER = "mnist"
 SCRIPTS = sorted(path.stem for path in CHECKS.glob("*.py") if path.stem != HELPER)
-SLOW = {"client_weighting_sizes", "rffl_images"}  # minutes
+SLOW = {"client_weighting_sizes", "clustered_fl_noise", "rffl_images", "rffl_median"}  # ten seconds to minutes
 LINES, MOST = 150, 10
 
 

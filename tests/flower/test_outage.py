@@ -1,6 +1,7 @@
 """Silence of more clients than a plan tolerates, and pauses of the coordinator: no client is charged, and bits stay."""
 
 import dataclasses
+import itertools
 import threading
 import time
 
@@ -159,9 +160,18 @@ def without(outage, *events):
     return [event for event in outage if event not in events]
 
 
-@pytest.mark.parametrize("answers_only", [False, True], ids=["tasks are lost", "answers are lost"])
-@pytest.mark.parametrize("out", [{0, 1, 2, 3}, {1, 2, 3}, {2, 3}], ids=["all", "n - f", "f + 1"])
-@pytest.mark.parametrize("algorithm", [MEDIAN, WorkerMomentum(MEDIAN)], ids=["FedAvg", "WorkerMomentum"])
+def outages():
+    """Who is out, what is lost, and the algorithm; all but two are slow."""
+    for out, lost, algorithm in itertools.product(
+        ("all", "n - f", "f + 1"), ("tasks", "answers"), (MEDIAN, WorkerMomentum(MEDIAN))
+    ):
+        few = (out, lost, algorithm) in (("all", "tasks", MEDIAN), ("f + 1", "answers", WorkerMomentum(MEDIAN)))
+        who = {"all": {0, 1, 2, 3}, "n - f": {1, 2, 3}, "f + 1": {2, 3}}[out]
+        name = f"{type(algorithm).__name__}-{out}-{lost} are lost"
+        yield pytest.param(algorithm, who, lost == "answers", id=name, marks=() if few else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("algorithm", "out", "answers_only"), outages())
 def test_after_an_outage_the_run_ends_with_the_bits_of_the_simulation(algorithm, out, answers_only, tmp_path):
     plan = dataclasses.replace(PLAN, algorithm=algorithm)
     cut = Cut(out, answers_only=answers_only)

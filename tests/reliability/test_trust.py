@@ -104,7 +104,7 @@ def commands(where):
     places = {
         "runs": where / "run", "folder": where / "run", "out": where / "model.out", "config": where / "config.yaml",
         "file": where / "study.yaml", "sizes": where / "sizes.csv", "name": "Site", "client": 0, "hosts": "localhost",
-        "key": "ed25519:" + "A" * 43 + "=", "data": where / "sizes.csv",
+        "key": "ed25519:" + "A" * 43 + "=", "data": where / "sizes.csv", "subject": "Median",
     }  # fmt: skip
     for group, before in ((COMMANDS, []), (FLOWER, ["flower"])):
         for name, command in group.items():

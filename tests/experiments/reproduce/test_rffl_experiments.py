@@ -36,6 +36,7 @@ from phalanx.experiments.trace import Excluded
 from phalanx.fairness import collaborative_fairness
 from phalanx.models import XuLyuMnistCNN
 from phalanx.rng import numpy_generator
+from phalanx.runs.engines import with_engine
 
 MNIST = Federation("MNIST", 10, "uniform")
 
@@ -148,6 +149,9 @@ def test_the_runs_are_those_of_the_records(reproduction):
     records = {trace.identity for trace in Store(Path(__file__).parents[3] / "results/rffl").traces()}
     runs = set.union(*(identities(e.exhibit) for e in reproduction.experiments.values()))
     runs |= set.union(*(identities(claims, seed=seed) for seed in range(5)))
+    for exhibit in (e.exhibit for e in reproduction.experiments.values()):
+        at_size = [plan for seed in range(3) for plan in exhibit.runs("paper", seed).values()]
+        runs |= {with_engine(plan, "compiled").identity for plan in at_size}
     assert records
     assert records <= runs
 
