@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from phalanx.core import Verdict
+from phalanx.reading import from_json
 from phalanx.runs.record import Record, read_step
 from phalanx.runs.schema import (
     BestAccuracy,
@@ -22,7 +23,6 @@ from phalanx.runs.schema import (
     InvalidUpdates,
     StepRecord,
     Summary,
-    from_json,
     to_json,
 )
 from phalanx.training.evaluation import Metrics

@@ -64,7 +64,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Columns are found by name; others of a table are not used.
 
-    Args:
+    Attributes:
         fields: the columns; the inputs of a model are in their order.
         missing_values: the words for a missing value.
         writing: how a file of text writes them; `phalanx` in JSON.
