@@ -331,7 +331,7 @@ def test_alterations_are_found_and_located(runs, tmp_path):
 
 @pytest.mark.slow
 def test_thousands_of_alterations_are_found_and_located(runs, tmp_path):
-    all_are_found(4000, runs, tmp_path)
+    all_are_found(2000, runs, tmp_path)
 
 
 def test_a_finding_says_where(copy):
