@@ -261,6 +261,7 @@ def tiny(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The record of this run has no seal")
 def test_a_disk_that_is_really_full(tiny, capsys, monkeypatch):
     monkeypatch.setattr("phalanx.cli.run.Checkpoint", lambda **options: Checkpoint(0.0, **options))
     options = ["--clients", "10", "--model.hidden", "[4]", "--until.steps", "2000", "--folder", str(tiny / "run")]

@@ -378,7 +378,7 @@ def _about(lines: Sequence[bytes], number: int) -> _Line:
     """Return the parts of a line that say where it belongs; nothing if it has none, or there is no such line."""
     try:
         return msgspec.json.decode(lines[number], type=_Line) if 0 <= number < len(lines) else _Line()
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return _Line()
 
 
@@ -391,7 +391,7 @@ def _served(folder: Path) -> dict[str, tuple[int, ...]]:
             for client, files in msgspec.json.decode(text, type=_Index).clients.items():
                 for name in {*files.values()}:
                     served[below + name].append(client)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
     return {name: (*clients,) for name, clients in served.items()}
 
