@@ -5,6 +5,7 @@ not obey are caught, once they are exported.
 """
 
 import inspect
+import math
 import pkgutil
 import re
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from phalanx.aggregators import Aggregator, Mean, Median, PreAggregator
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack, LabelShift, ReportSize
 from phalanx.contracts import breaches
+from phalanx.contracts.breach import same
 from phalanx.contracts.subject import KINDS
 from phalanx.core import Algorithm, InfeasibleError
 from phalanx.data import Partition, Uniform
@@ -492,3 +494,14 @@ def test_only_what_a_docstring_may_except_can_be_left_out():
     assert breaches(aggregators.SignMajority, ("translation", "scaling")) == []
     with pytest.raises(InfeasibleError, match="Only translation, scaling, order can be left out, got weights"):
         breaches(Median, ("weights",))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(math.nan, 0.0), (math.inf, torch.finfo(torch.float32).max), (0.0, -0.0), (1.0, 1.0 + 2**-23)],
+)
+def test_values_are_the_same_to_the_bit(one, other):
+    assert same({"a": (torch.tensor([one]),)}, {"a": (torch.tensor([one]),)})
+    assert not same({"a": (torch.tensor([one]),)}, {"a": (torch.tensor([other]),)})
+    assert not same(torch.tensor([one]), torch.tensor(one))
+    assert same(torch.tensor([[one, other]]).T, torch.tensor([[one], [other]]))

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from phalanx.training.gradient import same_bits
+
 
 class Breach(NamedTuple):
     """A property that does not hold."""
@@ -63,9 +65,10 @@ def drawing() -> tuple[Any, ...]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal to the bit, tensors and containers included; NaN equals NaN."""
+    """Return whether two values are equal, and tensors within them to the bit."""
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.dtype == other.dtype and bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return alike and same_bits(one.detach().contiguous(), other.detach().contiguous())
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
