@@ -128,7 +128,7 @@ class Cut:
         return observe
 
 
-class Told:
+class Observed:
     """A run over Flower's messages: its states, events, and transport."""
 
     def __init__(self, plan, folder, *, change=lambda client, app: app, grid=InProcessGrid, observers=(), **options):
@@ -175,59 +175,59 @@ def outages():
 def test_after_an_outage_the_run_ends_with_the_bits_of_the_simulation(algorithm, out, answers_only, tmp_path):
     plan = dataclasses.replace(PLAN, algorithm=algorithm)
     cut = Cut(out, answers_only=answers_only)
-    told = Told(plan, tmp_path, change=cut.before, observers=[lambda _: cut.at(2, 4.0)])
+    seen = Observed(plan, tmp_path, change=cut.before, observers=[lambda _: cut.at(2, 4.0)])
     assert cut.lost >= len(out)
-    assert same(told.states, states_in_simulation(plan))
-    assert told.lost == {}, "no round was lost to it"
-    assert told.events == ["outage", "outage over"]
-    first = told.notes[-2].why
+    assert same(seen.states, states_in_simulation(plan))
+    assert seen.lost == {}, "no round was lost to it"
+    assert seen.events == ["outage", "outage over"]
+    first = seen.notes[-2].why
     assert f"outage: {len(out)} of 4 clients are silent; nobody is charged. Silent: " in first
     assert all(f"{i} (clinic-{i})" in first for i in out)
-    assert [told.transport.register.standing(i).misses for i in range(4)] == [0.0] * 4
-    assert [told.transport.register.barred(i) for i in range(4)] == [""] * 4
+    assert [seen.transport.register.standing(i).misses for i in range(4)] == [0.0] * 4
+    assert [seen.transport.register.barred(i) for i in range(4)] == [""] * 4
 
 
 def test_f_silent_clients_cause_no_outage_and_are_charged(tmp_path):
     cut = Cut({3})
-    told = Told(PLAN, tmp_path, change=cut.before, observers=[lambda _: cut.at(1, 60.0)])
+    seen = Observed(PLAN, tmp_path, change=cut.before, observers=[lambda _: cut.at(1, 60.0)])
     cut.cut.clear()
-    assert told.events == ["suspended"]
-    assert told.lost == {3: "no answer within 1.5 s"}
-    assert "too many misses" in told.transport.register.barred(3)
+    assert seen.events == ["suspended"]
+    assert seen.lost == {3: "no answer within 1.5 s"}
+    assert "too many misses" in seen.transport.register.barred(3)
 
 
 def test_a_suspension_at_the_beginning_of_an_outage_is_lifted(tmp_path):
     """One falls silent a round before the others."""
     early, late = Cut({3}), Cut({0, 1, 2})
     change = lambda client, app: late.before(client, early.before(client, app))  # noqa: E731
-    told = Told(
+    seen = Observed(
         dataclasses.replace(PLAN, until=Until(6)), tmp_path, change=change,
         observers=[lambda _: early.at(1, 4.0), lambda _: late.at(2, 4.0)],
     )  # fmt: skip
-    assert told.events == ["suspended", "re-admitted", "outage", "outage over"]
-    assert [told.transport.register.barred(i) for i in range(4)] == [""] * 4
-    assert told.states[-1].version == 6
+    assert seen.events == ["suspended", "re-admitted", "outage", "outage over"]
+    assert [seen.transport.register.barred(i) for i in range(4)] == [""] * 4
+    assert seen.states[-1].version == 6
 
 
 def test_nodes_that_all_disappear_between_rounds_are_waited_for(tmp_path):
     """Longer than ten times `absent`, after which a run ends where it waits for nobody in particular."""
     nodes = {}
 
-    def observer(told):
+    def observer(seen):
         def observe(progress):
             if progress.step == 2 and not nodes:
-                nodes.update(told.grid.nodes)
+                nodes.update(seen.grid.nodes)
                 for node in nodes:
-                    told.grid.disconnect(node)
-                threading.Timer(3.0, lambda: [told.grid.connect(*one) for one in nodes.items()]).start()
+                    seen.grid.disconnect(node)
+                threading.Timer(3.0, lambda: [seen.grid.connect(*one) for one in nodes.items()]).start()
                 time.sleep(0.3)
 
         return observe
 
-    told = Told(PLAN, tmp_path, observers=[observer], timeouts=dataclasses.replace(SHORT, absent=0.05))
-    assert told.events == ["outage", "outage over"]
-    assert told.lost == {}
-    assert same(told.states, states_in_simulation(PLAN))
+    seen = Observed(PLAN, tmp_path, observers=[observer], timeouts=dataclasses.replace(SHORT, absent=0.05))
+    assert seen.events == ["outage", "outage over"]
+    assert seen.lost == {}
+    assert same(seen.states, states_in_simulation(PLAN))
 
 
 class Unreachable(InProcessGrid):
@@ -248,42 +248,42 @@ class Unreachable(InProcessGrid):
 
 
 def test_while_the_superlink_cannot_be_reached_nobody_is_charged(tmp_path):
-    told = Told(PLAN, tmp_path, grid=Unreachable)
-    assert told.events == ["outage", "outage over"]
-    assert same(told.states, states_in_simulation(PLAN))
+    seen = Observed(PLAN, tmp_path, grid=Unreachable)
+    assert seen.events == ["outage", "outage over"]
+    assert same(seen.states, states_in_simulation(PLAN))
 
 
 def test_an_asynchronous_run_goes_on_after_an_outage_of_all(tmp_path):
     plan = dataclasses.replace(PLAN, algorithm=FedAsync(), until=Until(12))
     cut = Cut({0, 1, 2, 3})
-    told = Told(plan, tmp_path, change=cut.before, observers=[lambda _: cut.at(4, 4.0)], suspension=Suspension())
-    assert without(told.events, "suspended", "re-admitted") == ["outage", "outage over"]
-    assert told.events.count("suspended") == told.events.count("re-admitted")
-    assert [told.transport.register.barred(i) for i in range(4)] == [""] * 4
-    assert told.states[-1].version == 12
+    seen = Observed(plan, tmp_path, change=cut.before, observers=[lambda _: cut.at(4, 4.0)], suspension=Suspension())
+    assert without(seen.events, "suspended", "re-admitted") == ["outage", "outage over"]
+    assert seen.events.count("suspended") == seen.events.count("re-admitted")
+    assert [seen.transport.register.barred(i) for i in range(4)] == [""] * 4
+    assert seen.states[-1].version == 12
 
 
 def test_a_plan_that_promises_nothing_takes_more_than_half_for_an_outage(tmp_path):
     plan = dataclasses.replace(PLAN, algorithm=FedAvg(), until=Until(4))
     two, three = Cut({2, 3}), Cut({1, 2, 3})
-    charged = Told(plan, tmp_path / "2", change=two.before, observers=[lambda _: two.at(1, 60.0)])
+    charged = Observed(plan, tmp_path / "2", change=two.before, observers=[lambda _: two.at(1, 60.0)])
     two.cut.clear()
     assert charged.events == ["suspended"] * 2
-    told = Told(plan, tmp_path / "3", change=three.before, observers=[lambda _: three.at(1, 4.0)])
-    assert told.events == ["outage", "outage over"]
-    assert same(told.states, states_in_simulation(plan))
+    seen = Observed(plan, tmp_path / "3", change=three.before, observers=[lambda _: three.at(1, 4.0)])
+    assert seen.events == ["outage", "outage over"]
+    assert same(seen.states, states_in_simulation(plan))
 
 
 def test_with_least_the_operator_says_whether_a_round_waits(tmp_path):
     """Two of four are enough, here: the round goes on without the others, who are not charged all the same."""
     plan, cut = dataclasses.replace(PLAN, algorithm=FedAvg(Median(), Ignore())), Cut({2, 3})
     timeouts = dataclasses.replace(SHORT, least=2)
-    made = lambda told: lambda _: setattr(told.transport, "f", 1)  # noqa: E731
-    told = Told(plan, tmp_path, change=cut.before, observers=[lambda _: cut.at(1, 60.0), made], timeouts=timeouts)
+    made = lambda seen: lambda _: setattr(seen.transport, "f", 1)  # noqa: E731
+    seen = Observed(plan, tmp_path, change=cut.before, observers=[lambda _: cut.at(1, 60.0), made], timeouts=timeouts)
     cut.cut.clear()
-    assert told.lost.keys() == {2, 3}
-    assert without(told.events, "outage", "outage over") == []
-    assert [told.transport.register.barred(i) for i in range(4)] == [""] * 4
+    assert seen.lost.keys() == {2, 3}
+    assert without(seen.events, "outage", "outage over") == []
+    assert [seen.transport.register.barred(i) for i in range(4)] == [""] * 4
 
 
 def test_an_outage_that_does_not_end_ends_the_run_which_goes_on_later_as_the_message_says(tmp_path):
@@ -328,11 +328,11 @@ class Paused:
 
 def test_a_pause_of_the_coordinator_extends_all_deadlines(tmp_path):
     paused = Paused()
-    told = Told(PLAN, tmp_path, change=paused.before, timeouts=QUICK, clock=paused.clock)
-    assert told.events == ["paused"]
-    assert told.notes[-1].why == "the coordinator's process stopped for 600 s; deadlines are extended by that"
-    assert told.lost == {}
-    assert same(told.states, states_in_simulation(PLAN))
+    seen = Observed(PLAN, tmp_path, change=paused.before, timeouts=QUICK, clock=paused.clock)
+    assert seen.events == ["paused"]
+    assert seen.notes[-1].why == "the coordinator's process stopped for 600 s; deadlines are extended by that"
+    assert seen.lost == {}
+    assert same(seen.states, states_in_simulation(PLAN))
 
 
 def test_a_task_that_expires_at_flower_while_the_coordinator_pauses_is_sent_again_and_no_miss(tmp_path):
@@ -352,10 +352,10 @@ def test_a_task_that_expires_at_flower_while_the_coordinator_pauses_is_sent_agai
             time.sleep(0.3)
 
     paused = Paused(then=lambda: [one.expire() for one in made])
-    told = Told(PLAN, tmp_path, change=paused.before, timeouts=QUICK, clock=paused.clock, grid=Expiring)
-    assert told.events == ["paused"]
-    assert told.transport.register.standing(3).misses == 0.0
-    assert same(told.states, states_in_simulation(PLAN))
+    seen = Observed(PLAN, tmp_path, change=paused.before, timeouts=QUICK, clock=paused.clock, grid=Expiring)
+    assert seen.events == ["paused"]
+    assert seen.transport.register.standing(3).misses == 0.0
+    assert same(seen.states, states_in_simulation(PLAN))
 
 
 def test_a_pause_while_clients_enrol_extends_the_time_for_it(tmp_path):
@@ -431,6 +431,6 @@ def test_a_node_has_twice_the_time_to_introduce_itself_after_each_failure(tmp_pa
 
 def test_a_silent_client_from_the_first_round_on_is_no_outage(tmp_path):
     """An attacker can do no more by silence than before."""
-    told = Told(PLAN, tmp_path, change=lambda i, app: silent()(app) if i == 3 else app, suspension=Suspension())
-    assert told.events == ["suspended"]
-    assert told.states[-1].version == 4
+    seen = Observed(PLAN, tmp_path, change=lambda i, app: silent()(app) if i == 3 else app, suspension=Suspension())
+    assert seen.events == ["suspended"]
+    assert seen.states[-1].version == 4

@@ -131,7 +131,7 @@ def demo() -> Parser:
 
 VERIFY = "Show what was changed in the folder of a run since the run ended."
 VERIFY_STATUS = """Exit status: 0 if all is as the run left it, 1 if something was changed or is missing, 2 if that
-cannot be told. A seal shows accidents and careless changes; it is no signature."""
+cannot be known. A seal shows accidents and careless changes; it is no signature."""
 
 
 def verify() -> Parser:

@@ -126,9 +126,9 @@ def _data(make: Make) -> Iterator[Found]:
 def _reports(make: Make) -> Iterator[Found]:
     attack = _made(make)
     for size in (1, 7, 1000):
-        told = attack.reported_size(size)
-        if not isinstance(told, int) or isinstance(told, bool) or told < 1:
-            yield "`reported_size` must return an integer of at least 1.", f"Of {size} it made {told!r}."
+        reported = attack.reported_size(size)
+        if not isinstance(reported, int) or isinstance(reported, bool) or reported < 1:
+            yield "`reported_size` must return an integer of at least 1.", f"Of {size} it made {reported!r}."
     for seconds in (0.5, 10.0):
         delay = attack.delay(seconds, _rng())
         if not 0 < delay < math.inf:

@@ -1,6 +1,6 @@
 """The verification of a run's folder: what was changed since the run ended, and whether everything is there.
 
-Without a seal only the parts of a record that say something of each other are compared, and neither can be told for
+Without a seal only the parts of a record that say something of each other are compared, and neither can be known for
 sure.
 """
 
