@@ -1,6 +1,5 @@
 """`phalanx predict`, and exported graphs that take raw columns: both give the same."""
 
-
 import numpy as np
 import onnx
 import pandas as pd
