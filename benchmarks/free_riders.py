@@ -57,7 +57,9 @@ ATTACKS: Mapping[str, Attack] = {
 def quotas(record: Record) -> dict[int, float]:
     """Return the mean quota of each client in the last steps: reputation over the largest one; 0 if it has none."""
     last = [step.state["reputation"] for step in list(record.history)[-LAST:]]
-    return {i: fmean(one.get(i, 0.0) / max(one.values()) for one in last) for i in record.summary.clients}
+    most = [max(one.values(), default=0.0) or 1.0 for one in last]
+    shares = {i: [one.get(i, 0.0) / top for one, top in zip(last, most, strict=True)] for i in record.summary.clients}
+    return {i: fmean(each) for i, each in shares.items()}
 
 
 def main() -> None:

@@ -226,3 +226,12 @@ def test_flipped_labels_do_what_they_want_with_a_lie_about_the_size():
 def test_a_shift_of_labels_with_a_lie_about_the_size_takes_over():
     lying = final(Together(LabelShift(), ReportSize(10_000_000)), byzantine=1)
     assert lying.accuracy < 0.1
+
+
+def test_rffl_sends_models():
+    """So its last change is a difference, which is small, and not the download, which is as long as the model."""
+    simulation, start = build(RFFL(), LazyFreeRider(std=0.0), {2})
+    sent = []
+    phalanx.run(RFFL(), simulation, start, until=3, observers=[lambda p: sent.append(p.updates)])
+    last = sent[-1].of({2}).deltas[0]
+    assert 0 < last.norm() < 0.5 * start.norm()

@@ -268,9 +268,9 @@ def test_free_riders():
     later = update([1.0, 1.0], base=[5.0, 7.0], previous=torch.tensor([4.0, 9.0]))
     assert LazyFreeRider(std=0.0).forge(later, None, rng()).tolist() == [1.0, -2.0]
     assert LazyFreeRider(std=0.0).forge(later._replace(previous=None), None, rng()).tolist() == [0.0, 0.0]
-    rffl = LazyFreeRider(std=0.0, downloads="changes")
-    assert rffl.forge(later, None, rng()).tolist() == later.base.tolist()
-    assert rffl.forge(later._replace(previous=None), None, rng()).tolist() == [0.0, 0.0]
+    own = LazyFreeRider(std=0.0, downloads="changes")
+    assert own.forge(later, None, rng()).tolist() == later.base.tolist()
+    assert own.forge(later._replace(previous=None), None, rng()).tolist() == [0.0, 0.0]
     noisy = LazyFreeRider(std=0.1).forge(WIDE._replace(previous=WIDE.base - 1), None, rng())
     assert noisy.mean().item() == pytest.approx(1.0, abs=0.01)
     assert noisy.std().item() == pytest.approx(0.1, rel=0.01)

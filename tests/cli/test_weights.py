@@ -337,9 +337,9 @@ def test_a_frontier_says_where_the_useful_band_is(capsys, tmp_path):
     saved = ("--weights", "w.csv", "--picture", "p.svg")
     status, out, err = weights(capsys, "h.csv", "--frontier", *CLASSES, *saved)
     assert (status, err) == (0, "")
-    assert "The useful band is from 44 % to 47 %. At 44 % the clean error is 0.089, and 0.684 if UKA lies." in out
+    assert "The useful band is from 44 % to 47 %. At 44 % the clean error is 0.089, and 0.878 if UKA lies." in out
     row = cells(next(line for line in out.splitlines() if line.startswith(" UKA")))
-    assert row == ["UKA", "17,834", "51.7 %", "518", "44.0 %", "0.684", "12.5 %", "0.537"]
+    assert row == ["UKA", "17,834", "51.7 %", "no bound", "44.0 %", "0.878", "12.5 %", "0.627"]
     rows = [*csv.DictReader(io.StringIO((tmp_path / "w.csv").read_text()))]
     assert float(rows[0]["share"]) == pytest.approx(0.44, abs=1e-4)
     assert (tmp_path / "p.svg").read_text().lstrip().startswith("<?xml")
@@ -347,8 +347,10 @@ def test_a_frontier_says_where_the_useful_band_is(capsys, tmp_path):
 
 def test_a_frontier_without_a_useful_band_says_so(capsys, tmp_path):
     (tmp_path / "h.csv").write_text(HOSPITALS)
-    status, out, _ = weights(capsys, "h.csv", "--frontier", *CLASSES, "--cost", "0.05")
-    assert status == 0
+    status, out, err = weights(capsys, "h.csv", "--frontier", *CLASSES, "--cost", "0.05", "--weights", "w.csv")
+    assert (status, "No cap is useful, so w.csv was not written" in err) == (2, True)
+    assert not (tmp_path / "w.csv").exists()
+    assert weights(capsys, "h.csv", "--frontier", *CLASSES, "--cost", "0.05")[0] == 0
     assert "There is no useful band: the clean error is at least 0.088, at a cap of 45 %, and 0.05 is allowed." in out
     assert "useful band is" not in out
 
@@ -357,7 +359,18 @@ def test_a_frontier_without_classes_says_what_it_assumes(capsys):
     status, out, _ = weights(capsys, "sizes.csv", "--frontier")
     assert status == 0
     assert "sites are taken to hold the same mix" in out
-    assert "mix of classes" not in out.replace("hold the same mix", "")
+    assert "class mix" not in out
+    assert "worth in examples, by a mean" in out
+
+
+def test_a_frontier_of_many_liars_says_what_was_not_tried(capsys, tmp_path):
+    (tmp_path / "h.csv").write_text("client,n\n" + "".join(f"c{k},{100 + k}\n" for k in range(40)))
+    status, out, _ = weights(capsys, "h.csv", "--frontier", "--alpha", "0.1", "--cost", "3")
+    assert status == 0
+    assert "worst error, at least" in out
+    assert re.search(r"and at least 0\.\d+ if c31, c39, c38 and c37 lie\.", out)
+    assert "the worst 4 sites lie" in out
+    assert "Only the 40 heaviest sites, each with the heaviest others, were tried" in out
 
 
 def test_class_counts_of_json_and_of_standard_input(capsys, monkeypatch, tmp_path):

@@ -43,12 +43,13 @@ class LazyFreeRider(Attack):
     own downloads.  At the first one, it sends only noise.  If not all clients take part in each round, there can be
     several server updates between two downloads.
 
-    Some algorithms, such as RFFL, send changes after the first model: then the last change is the download itself.
+    The algorithms of the library all send models, RFFL among them: a download there holds all that was allocated.
 
     Args:
         std: standard deviation of the noise on each entry, at least 0: 0 for the paper's plain delta weights, larger
             for its advanced ones.
-        downloads: what the server sends after the first download: "models", or "changes" to them.
+        downloads: what the server sends after the first download: "models", or, for an algorithm of your own,
+            "changes" to them. Then the last change is the download itself.
     """
 
     std: NonNegativeFloat = 1e-3

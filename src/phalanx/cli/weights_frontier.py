@@ -1,6 +1,7 @@
-"""`phalanx weights --frontier`: what each cap on the weight of few sites costs, and what the worst site can do."""
+"""`phalanx weights --frontier`: what each cap on the weight of few sites costs, and what the worst sites can do."""
 
 from collections.abc import Sequence
+from math import isinf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,8 @@ from rich.table import Table
 from phalanx.cli.options import COST
 from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import ReportedSizes, read_counts, write_weights
-from phalanx.promises.frontier import NOISE, TRIED, Frontier, Point, Weighing, frontier
+from phalanx.errors import InfeasibleError
+from phalanx.promises.frontier import NOISE, Frontier, Point, Weighing, frontier
 from phalanx.weighting.truncation import top
 from phalanx.wording import percent, shown
 
@@ -24,7 +26,8 @@ def show_frontier(reported: ReportedSizes, options: Options, console: Console) -
     """Print the frontier of a file of sizes, and save what is asked for.
 
     Raises:
-        ValueError: the file or an option is invalid, or no cap is low enough.
+        ValueError: the file or an option is invalid, no cap is low enough, or weights are to be saved and no cap is
+            useful; then all else is done.
         OSError: a file cannot be read or written.
     """
     classes = options.classes and read_counts(options.sizes, reported, options.classes, options.client_column)
@@ -41,20 +44,26 @@ def show_frontier(reported: ReportedSizes, options: Options, console: Console) -
     console.print(_weights(found, chosen, reported))
     console.print(_costs(found, chosen, reported, classes))
     _say(console, _meaning(found))
-    if options.weights is not None:
-        write_weights(options.weights, reported, np.minimum(reported.sizes, chosen.weighing.bound).tolist())
-        _say(console, f"Weights: {options.weights}")
     if options.picture is not None:
         from phalanx.promises.frontier_picture import plot_frontier  # noqa: PLC0415  (matplotlib is slow to import)
 
         plot_frontier(found, reported.names).savefig(options.picture, dpi=100, facecolor="white")
         _say(console, f"Picture: {options.picture}")
+    if options.weights is not None:
+        if found.best is None:
+            raise InfeasibleError(
+                f"No cap is useful, so {options.weights} was not written. Allow a larger clean error by --cost, or "
+                "choose a cap of the table by --alpha and --alpha_star."
+            )
+        write_weights(options.weights, reported, np.minimum(reported.sizes, found.best.weighing.bound).tolist())
+        _say(console, f"Weights: {options.weights}")
 
 
 def _caps(found: Frontier) -> Table:
     liars = "the site" if found.liars == 1 else f"{found.liars} sites"
     table = _table(f"Caps on the weight of {'one site' if found.liars == 1 else liars}")
-    for heading in ("cap", "U*", "clean error", "worst error", "useful"):
+    worst = "worst error" if found.uniform.exact else "worst error, at least"
+    for heading in ("cap", "U*", "clean error", worst, "useful"):
         table.add_column(heading, justify="right")
     useful, best = found.useful, found.best
     kept = set(np.linspace(0, len(found.points) - 1, POINTS).round().astype(int).tolist())
@@ -75,15 +84,21 @@ def _band(found: Frontier, names: Sequence[str]) -> str:
             f"{_cap(least)}, and {found.cost:g} is allowed."
         )
     weighing = best.weighing
-    who = shown(names[weighing.liar], 40)
-    lies = f"if {who} lies" if found.liars == 1 else f"if {who} and the heaviest others lie"
+    liars = _listed([shown(names[site], 40) for site in weighing.liars])
+    least = "" if weighing.exact else "at least "
     whole = found.points.index(useful[-1]) - found.points.index(useful[0]) + 1
     gaps = ", with gaps" if len(useful) < whole else ""
     band = f"from {_cap(useful[0])} to {_cap(useful[-1])}{gaps}" if len(useful) > 1 else f"a single cap, {_cap(best)}"
     return (
         f"The useful band is {band}. At {_cap(best)} the clean error is {weighing.clean:.3f}, and "
-        f"{_error(weighing.worst)} {lies}."
+        f"{least}{_error(weighing.worst)} if {liars} {'lies' if found.liars == 1 else 'lie'}."
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return at most four names in words."""
+    first = names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} others"]
+    return " and ".join(filter(None, [", ".join(first[:-1]), first[-1]]))
 
 
 def _weights(found: Frontier, chosen: Point, reported: ReportedSizes) -> Table:
@@ -112,11 +127,13 @@ def _costs(found: Frontier, chosen: Point, reported: ReportedSizes, classes: Seq
         table.add_column(name, justify="right")
     table.add_row("rule", *map(_rule, ways.values()))
     table.add_row("clean error", *(_error(way.clean) for way in ways.values()))
-    table.add_row("error if the worst site lies", *(_error(way.worst) for way in ways.values()))
+    who = "the worst site lies" if found.liars == 1 else f"the worst {found.liars} sites lie"
+    least = "" if found.uniform.exact else ", at least"
+    table.add_row(f"error if {who}{least}", *(_error(way.worst) for way in ways.values()))
     if classes is not None:
         held = np.asarray(classes)
-        table.add_row("change of the mix of classes", *(percent(_moved(held, sizes, way)) for way in ways.values()))
-    table.add_row("as good as so many examples", *(f"{_as_good(sizes, way):,.0f}" for way in ways.values()))
+        table.add_row("class mix moved, by a mean", *(percent(_moved(held, sizes, way)) for way in ways.values()))
+    table.add_row("worth in examples, by a mean", *(f"{_as_good(sizes, way):,.0f}" for way in ways.values()))
     return table
 
 
@@ -140,12 +157,16 @@ def _as_good(sizes: NDArray[np.int64], way: Weighing) -> float:
 
 
 def _meaning(found: Frontier) -> str:
-    others = "" if found.liars == 1 else f", together with the {found.liars - 1} heaviest others"
-    tried = f" The {TRIED} heaviest were tried." if len(found.reported.shares) > TRIED else ""
+    who = "A site that lies knows them all, and sends" if found.liars == 1 else "Sites that lie know them all, and send"
+    if found.uniform.exact:
+        worst = f"No lie of {'one site' if found.liars == 1 else f'any {found.liars} sites'} does more."
+    else:
+        sets = "sites were" if found.liars == 1 else "sites, each with the heaviest others, were"
+        worst = f"Only the {found.uniform.tried} heaviest {sets} tried: others may do more."
     return (
         "Errors are of modelled updates, relative to the update of all examples: a site sends its class proportions in "
-        f"random directions, with noise of variance {NOISE**2:g} / n. A site that lies{others} sends -1, -1,000 or "
-        f"1,000 times that update, whichever does most.{tried} The last two rows are those of a mean."
+        f"random directions, with noise of variance {NOISE**2:g} / n. {who} in each entry more, or less, than all "
+        f"others, whichever does most. A mean has no bound. {worst}"
     )
 
 
@@ -159,7 +180,7 @@ def _errors(way: Weighing) -> tuple[str, str]:
 
 
 def _error(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}" if value < 10 else f"{value:,.0f}"
+    return "-" if value is None else "no bound" if isinf(value) else f"{value:.3f}"
 
 
 def _cap(point: Point) -> str:

@@ -6,11 +6,16 @@ loses accuracy, since large sites count for less; near one half, a robust rule h
 Without training, both are computed on a model of updates by MediSwarm (KatherLab, docs/ADVERSARIAL_ROBUSTNESS.md): in
 each of many random directions, site i sends a . p_i + N(0, 9 / n_i), where n_i is its size, p_i its class proportions
 and a a Gaussian vector that all sites share.  The target is a . p for all examples together, without noise.
+
+The worst that given liars can do is exact.  An entry of a trimmed mean does not fall as an update grows, so it is
+farthest from the target if all liars send numbers beyond those of all others, either above or below.  A mean has no
+worst: its error grows with the lie.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import ceil
+from itertools import combinations, islice
+from math import ceil, comb, inf
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +31,9 @@ from phalanx.wording import plural
 
 DIRECTIONS = 512
 NOISE = 3.0  # standard deviation of the update of one example; classes differ by one
-LIES = (-1.0, -1000.0, 1000.0)  # times the target
 MOST = 300  # sites; more take over ten seconds
-TRIED = 20  # heaviest sites that are tried as liars
+TRIED = 10_000  # rows in all the sets of liars that are tried for a cap; more take over ten seconds
+LARGEST = 2**62  # size
 STEP = Fraction(1, 100)  # between caps
 
 
@@ -43,17 +48,15 @@ class Weighing(NamedTuple):
     bound: int  # U*, the largest size that counts in full
     shares: tuple[float, ...]  # of the weight, of each site
     clean: float  # error while all are honest
-    errors: dict[int, float]  # largest error by site that was tried, lying with the heaviest others
-
-    @property
-    def liar(self) -> int:
-        """The site that does most."""
-        return max(self.errors, key=lambda site: self.errors[site])
+    errors: dict[int, float]  # largest error by site, of the sets of liars that were tried with it; infinite by a mean
+    liars: tuple[int, ...]  # of the sets that were tried, the one with the largest error
+    tried: int  # number of these sets
+    exact: bool  # whether they are all: if not, other liars may do more
 
     @property
     def worst(self) -> float:
-        """The largest error."""
-        return self.errors[self.liar]
+        """The largest error of the sets of liars that were tried: of all, if `exact`."""
+        return max(self.errors.values())
 
 
 class Modelled(NamedTuple):
@@ -100,9 +103,10 @@ class Frontier(NamedTuple):
 def frontier(
     sizes: Sequence[int], counts: Sequence[Sequence[int]] | None = None, *, liars: int = 1, cost: float = 0.1
 ) -> Frontier:
-    """Return what each cap on the weight of few sites costs, and what the worst site can do.
+    """Return what each cap on the weight of few sites costs, and what the worst sites can do.
 
-    The rule is `TrimmedMean(beta)` with the cap for beta, the least that tolerates it.
+    The rule is `TrimmedMean(beta)` with the cap for beta, the least that tolerates it.  Every set of liars is tried if
+    these are few; otherwise the heaviest sites, each with the heaviest others.
 
     Args:
         sizes: the size that each site reports, at least 1.
@@ -120,8 +124,10 @@ def frontier(
         >>> float(found.points[0].cap), len(found.points)
         (0.2, 31)
     """
+    check_sizes(dict(enumerate(sizes)))
+    if max(sizes) > LARGEST:
+        raise ValueError(f"sizes must be at most {LARGEST:,}, got {max(sizes):,}.")
     N, K = np.asarray(sizes, np.int64), len(sizes)
-    check_sizes(N)
     if K > MOST:
         raise ValueError(f"A frontier is of at most {MOST} sites, got {K:,}. For more, see the curve of U* over alpha.")
     if not 1 <= liars < K:
@@ -151,9 +157,12 @@ def _bound(N: NDArray[np.int64], liars: int, cap: Fraction) -> int:
 
 def _updates(N: NDArray[np.int64], counts: Sequence[Sequence[int]] | None) -> tuple[Matrix, Vector]:
     """Return the modelled updates (K, directions), and the target (directions,)."""
-    held = N[:, None] if counts is None else np.asarray(counts, np.int64)
-    if held.ndim != 2 or len(held) != len(N) or (held < 0).any() or (held.sum(1) != N).any():
-        raise ValueError("counts must have a row for each site, of numbers from 0 that sum to its size.")
+    rows: Sequence[Sequence[int]] = N[:, None].tolist() if counts is None else counts
+    fit = len(rows) == len(N) and len({*map(len, rows)}) == 1
+    whole = fit and all(0 <= n <= LARGEST and n == int(n) for row in rows for n in row)
+    if not whole or any(sum(row) != size for row, size in zip(rows, N.tolist(), strict=True)):
+        raise ValueError("counts must have a row for each site, of whole numbers from 0 that sum to its size.")
+    held = np.asarray(rows, np.int64)
     rng = generator(0, "frontier")
     a = torch.randn(held.shape[1], DIRECTIONS, generator=rng, dtype=torch.float64)
     noise = torch.randn(len(N), DIRECTIONS, generator=rng, dtype=torch.float64)
@@ -162,22 +171,36 @@ def _updates(N: NDArray[np.int64], counts: Sequence[Sequence[int]] | None) -> tu
 
 
 def _weighed(sent: Modelled, bound: int, rule: TrimmedMean | Mean) -> Weighing:
-    """Return what weights min(n, bound) cost with a rule, and what the worst site does."""
+    """Return what weights min(n, bound) cost with a rule, and what the worst sites do."""
     N, rows, target, liars = sent
     kept = np.minimum(N, bound)
     weights = torch.from_numpy(kept.astype(np.float64))
-    order = np.argsort(-N, kind="stable").tolist()
-    lies = torch.stack([lie * target for lie in LIES]).reshape(1, -1)
 
     def error(updates: Matrix) -> float:
-        """Return the largest error of some matrices, which are next to each other."""
+        """Return the largest error of some matrices, which are next to each other, if each entry may be of any."""
         found = rule(updates, weights).reshape(-1, DIRECTIONS)
-        return float((found - target).norm(dim=1).max() / target.norm())
+        return float((found - target).abs().amax(0).norm() / target.norm())
 
-    errors = {}
-    for site in order[:TRIED]:
-        updates = rows.repeat(1, len(LIES))
-        updates[[site, *[other for other in order if other != site][: liars - 1]]] = lies
-        errors[site] = error(updates)
+    beyond = torch.cat([rows.amax(0) + 1, rows.amin(0) - 1])
+    sets, exact = _sets(N, liars)
+    errors = dict[int, float]()
+    most, worst = -inf, sets[0]
+    for each in sets:
+        updates = rows.repeat(1, 2)
+        updates[list(each)] = beyond
+        does = error(updates) if isinstance(rule, TrimmedMean) else inf
+        errors |= {site: max(does, errors.get(site, 0.0)) for site in each}
+        if does > most:
+            most, worst = does, each
     held = Fraction(heaviest(kept, liars), total(kept))
-    return Weighing(rule, held, bound, tuple((kept / kept.sum()).tolist()), error(rows), errors)
+    shares = tuple((kept / kept.sum()).tolist())
+    return Weighing(rule, held, bound, shares, error(rows), errors, worst, len(sets), exact)
+
+
+def _sets(N: NDArray[np.int64], liars: int) -> tuple[list[tuple[int, ...]], bool]:
+    """Return the sets of liars to try, and whether they are all."""
+    order = np.argsort(-N, kind="stable").tolist()
+    if comb(len(N), liars) * len(N) <= TRIED:
+        return [*combinations(order, liars)], True
+    sets = ((site, *islice((other for other in order if other != site), liars - 1)) for site in order)
+    return [*islice(sets, max(1, TRIED // len(N)))], False

@@ -46,9 +46,10 @@ def _draw_curve(axes: "matplotlib.axes.Axes", found: Frontier) -> None:
     caps = [float(point.cap) for point in found.points]
     clean = [point.weighing.clean for point in found.points]
     worst = [point.weighing.worst for point in found.points]
-    who = "the worst site lies" if found.liars == 1 else f"{found.liars} sites lie, the worst ones"
+    who = "the worst site lies" if found.liars == 1 else f"the worst {found.liars} sites lie"
+    least = "" if found.uniform.exact else ", at least"
     every = max(1, len(caps) // 12)
-    axes.plot(caps, worst, "s--", color=ORANGE, linewidth=2, markevery=every, label=f"error if {who}")
+    axes.plot(caps, worst, "s--", color=ORANGE, linewidth=2, markevery=every, label=f"error if {who}{least}")
     axes.plot(caps, clean, "o-", color=BLUE, linewidth=2, markevery=every, label="clean error")
     axes.axhline(found.cost, color=GREY, linewidth=1, linestyle=":")
     top = 1.12 * max(*worst, found.cost)
