@@ -85,13 +85,13 @@ def _band(found: Frontier, names: Sequence[str]) -> str:
         )
     weighing = best.weighing
     liars = _listed([shown(names[site], 40) for site in weighing.liars])
-    least = "" if weighing.exact else "at least "
+    bound = "" if weighing.exact else "at least "
     whole = found.points.index(useful[-1]) - found.points.index(useful[0]) + 1
     gaps = ", with gaps" if len(useful) < whole else ""
     band = f"from {_cap(useful[0])} to {_cap(useful[-1])}{gaps}" if len(useful) > 1 else f"a single cap, {_cap(best)}"
     return (
         f"The useful band is {band}. At {_cap(best)} the clean error is {weighing.clean:.3f}, and "
-        f"{least}{_error(weighing.worst)} if {liars} {'lies' if found.liars == 1 else 'lie'}."
+        f"{bound}{_error(weighing.worst)} if {liars} {'lies' if found.liars == 1 else 'lie'}."
     )
 
 
