@@ -31,7 +31,7 @@ from phalanx.flower import FlowerTransport, InProcessGrid, Standing, Suspension,
 from phalanx.flower.audit import read
 from phalanx.flower.clock import PAUSE, Clock
 from phalanx.flower.codec import WORDS
-from phalanx.flower.outage import Outage, tolerated
+from phalanx.flower.outage import Outage
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
 from phalanx.runs.record import Record
@@ -58,9 +58,8 @@ def test_as_many_silent_clients_as_are_tolerated_are_no_outage_and_one_more_is(n
     for client in quiet - gone:
         outage.missed(client, Standing(), "silent")
     assert outage.judge(clients, gone, f) == quiet
-    bound = min(f, n - 1) if f else n // 2
-    assert tolerated(n, f) == bound
-    assert (outage.since is not None) is (len(quiet) > bound)
+    too_many = len(quiet) > f if f else 2 * len(quiet) > n
+    assert (outage.since is not None) is (too_many or len(quiet) == n)
     assert outage.judge(clients, clients, f) == clients
     assert outage.since is not None, "all are always too many"
 
@@ -228,6 +227,39 @@ def test_nodes_that_all_disappear_between_rounds_are_waited_for(tmp_path):
     assert seen.events == ["outage", "outage over"]
     assert seen.lost == {}
     assert same(seen.states, states_in_simulation(PLAN))
+
+
+def test_who_answers_that_it_cannot_is_not_silent(tmp_path):
+    """Two are cut off, then reached again, but cannot train: the outage ends, and they are charged."""
+    plan, cut = dataclasses.replace(PLAN, clients=6, until=Until(30)), Cut({4, 5})
+    begun, over = [], []
+
+    def change(client, app):
+        inner = cut.before(client, app)
+
+        def node(message, context):
+            if client in cut.clients and begun and not cut.cut.is_set() and message.metadata.message_type == "train":
+                return Message(Error(2, "the disk of the data is not mounted"), reply_to=message)
+            return inner(message, context)
+
+        return node
+
+    def observer(seen):
+        def observe(progress):
+            if progress.step == 2:
+                begun.append(None)
+                cut.at(2, 4.0)(progress)
+            over.append(seen.transport.outage.since is None)
+            time.sleep(0.1)
+
+        return observe
+
+    seen = Observed(
+        plan, tmp_path, change=change, observers=[observer], timeouts=dataclasses.replace(SHORT, outage=20.0)
+    )
+    assert without(seen.events, "suspended") == ["outage", "outage over"]
+    assert seen.events.count("suspended") == 2
+    assert over[-1]
 
 
 class Unreachable(InProcessGrid):

@@ -378,11 +378,12 @@ class FlowerTransport:
             self.outage.answered(client)
             self.register.answered(client)
             return
+        if dispatch.node and not dispatch.unsent:
+            self.outage.answered(client)  # it is not silent, whatever it sent
         invalid = isinstance(outcome, Invalid)
         self._complain("invalid" if invalid else "lost", client, outcome.why)
         (wait.invalid if invalid else wait.lost)[client] = outcome.why
         if isinstance(outcome, Invalid) and outcome.signed:
-            self.outage.answered(client)
             self.register.struck(client, outcome.why)
         elif dispatch.node and not dispatch.unsent:
             self.register.missed(client, outcome.why)
