@@ -9,7 +9,7 @@ import re
 import sys
 import time
 import urllib.request
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
 import msgspec
@@ -165,11 +165,41 @@ def test_where_another_run_begins_it_is_shown_from_its_first_line(tmp_path, monk
 def test_without_a_terminal_each_line_of_the_history_is_a_line_of_text(tmp_path, capsys):
     (tmp_path / "history.jsonl").write_bytes(as_lines(HISTORY) + b'{"step": 2, "ver')
     (tmp_path / "summary.json").write_text("{}")
-    assert main(["flower", "watch", str(tmp_path)]) == 0
+    assert main(["flower", "watch", str(tmp_path)]) == 1
     out = capsys.readouterr().out.splitlines()
-    assert len(out) == 2
+    assert len(out) == 3
     assert "not used: 1 (far away; -0.1)  lost: 2 (no answer within 60 s)" in out[1]
+    assert out[2] == "The run ended, and it is not known how."
     assert main(["flower", "watch", str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.parametrize(("ending", "said"), [("finished", None), ("failed", "The run failed: RuntimeError: no disk")])
+def test_without_a_status_the_record_says_how_a_run_ended(ending, said, tmp_path, capsys):
+    def fail(progress):
+        if progress.step == 1 and ending == "failed":
+            raise RuntimeError("no disk")
+
+    with nullcontext() if ending == "finished" else pytest.raises(RuntimeError):
+        phalanx.simulate(PLAN, folder=tmp_path, observers=[fail])
+    assert main(["flower", "watch", str(tmp_path)]) == (ending != "finished")
+    out = capsys.readouterr().out.splitlines()
+    assert len([line for line in out if line.startswith("step")]) in (2, 3)
+    assert out[-1] == said or (said is None and out[-1].startswith("step"))
+
+
+def test_notices_come_and_go_without_a_terminal_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(live, "LOOK", 0)
+    (tmp_path / "history.jsonl").write_bytes(as_lines(HISTORY))
+    looks = []
+
+    def over():
+        looks.append("outage: 3 of 4 clients are silent" if len(looks) == 1 else "")
+        (tmp_path / "status.json").write_bytes(to_json(msgspec.structs.replace(STATUS, notice=looks[-1])))
+        return len(looks) == 4
+
+    live.follow(tmp_path, Console(), over)
+    said = ["outage: 3 of 4 clients are silent", "The last notice no longer holds."]
+    assert capsys.readouterr().out.splitlines()[2:] == said
 
 
 def test_in_a_terminal_it_is_one_picture_that_is_renewed_until_the_run_is_over(tmp_path):

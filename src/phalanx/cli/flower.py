@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -209,12 +210,17 @@ def watch(options: Options, console: Console) -> int:
         )
     live.follow(options.folder, console, lambda: live.ended(options.folder))
     status = live.status(options.folder)
-    if status is None or status.ending in (None, "finished"):
+    ending, why = (None, "") if status is None else (status.ending, status.why)
+    if ending is None:  # killed before its last status, or older than those
+        with suppress(FileNotFoundError, ValueError):
+            summary = Record.load(options.folder, unsealed=True).summary
+            ending, why = summary.status, summary.error or ""
+    if ending == "finished":
         return 0
-    how = "was stopped" if status.ending == "stopped" else "failed"
-    if status.phase == "not begun":
+    how = {"stopped": "was stopped", "failed": "failed", None: "ended, and it is not known how"}[ending]
+    if status is not None and status.phase == "not begun":
         how = "did not begin"
-    console.print(escape(f"The run {how}: {status.why}"), soft_wrap=True)
+    console.print(escape(f"The run {how}{f': {why}' if why else '.'}"), soft_wrap=True)
     return 1
 
 

@@ -94,7 +94,7 @@ def silence(folder: Path) -> float:
 
 def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
     """Yield new lines of text as they come."""
-    shown, quiet = known, False
+    shown, quiet, notice = known, False, ""
     with closing(Tail(folder / HISTORY)) as tail:
         while True:
             last = over()
@@ -104,6 +104,9 @@ def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
                 if tail.count > shown:
                     yield in_words(step)
                     shown = tail.count
+            if (now := "" if (found := status(folder)) is None else found.notice or "") != notice:
+                notice = now
+                yield notice or "The last notice no longer holds."
             if last:
                 return
             if (silence(folder) >= QUIET) is not quiet:
