@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -67,7 +68,7 @@ def copy(runs, tmp_path):
 
 def test_a_folder_is_as_its_run_left_it(runs):
     for folder in runs:
-        assert examine(folder).intact
+        assert examine(folder).sentence == ""
         found = verify(folder)
         assert (found.integrity, found.completeness, found.status) == ("yes", "yes", 0)
         assert found.others == ("report.html",)
@@ -369,7 +370,55 @@ def test_long_stretches_that_differ_are_still_told(copy, monkeypatch):
     history = copy / "history.jsonl"
     lines = split(history.read_bytes())
     history.write_bytes(b"".join([lines[0], *reversed(lines[1:])]))
-    assert {(f.kind, f.line) for f in examine(copy).findings} >= {("moved", 2), ("moved", len(lines))}
+    middle = len(lines) // 2 + 1 if len(lines) % 2 == 0 else 0  # it stays where it was
+    expected = [("moved", k) for k in range(2, len(lines) + 1) if k != middle]
+    assert [(f.kind, f.line) for f in examine(copy).findings] == expected
+
+
+def test_what_is_at_its_place_is_not_named(copy, monkeypatch):
+    """Two lines far apart are changed; those between them are what they were."""
+    monkeypatch.setattr(seals, "COMPARED", 4)
+    history = copy / "history.jsonl"
+    lines = split(history.read_bytes())
+    changed = [line.replace(b'"step"', b'"Step"') if k in (1, len(lines) - 2) else line for k, line in enumerate(lines)]
+    history.write_bytes(b"".join(changed))
+    assert [(f.kind, f.line) for f in examine(copy).findings] == [("changed", 2), ("changed", len(lines) - 1)]
+
+
+def test_many_equal_lines_are_compared_in_little_time(tmp_path):
+    begun = time.process_time()
+    assert examine(sealed_lines(tmp_path, b"{}\n" * 2000, b"[]\n" + b"{}\n" * 1998 + b"[]\n")).findings
+    assert time.process_time() - begun < 5.0
+
+
+def sealed_lines(folder, sealed, now):
+    """A folder that was sealed with an audit trail of these lines, and has others now."""
+    (folder / "audit.jsonl").write_bytes(sealed)
+    seal(folder, "0", {})
+    (folder / "audit.jsonl").write_bytes(now)
+    return folder
+
+
+def test_what_is_not_of_the_record_is_listed(copy, capsys):
+    for name in ("models/.hidden", "best/evil.py", "notes.txt"):
+        (copy / name).parent.mkdir(exist_ok=True)
+        (copy / name).write_text("x")
+    assert set(verify(copy).others) >= {"models/.hidden", "best/evil.py", "notes.txt"}
+
+
+@pytest.mark.parametrize("name", ["audit.jsonl", "audit-1.jsonl"])
+@pytest.mark.parametrize("kind", ["a link that leads out", "a device", "a folder", "a link to nothing"])
+def test_without_a_seal_too_links_are_not_followed(kind, name, copy):
+    (copy / SEAL).unlink()
+    (copy / name).unlink(missing_ok=True)
+    if kind == "a folder":
+        (copy / name).mkdir()
+    else:
+        there = {"a device": "/dev/zero", "a link to nothing": "nowhere"}
+        (copy / name).symlink_to(there.get(kind, copy.parent / "outside"))
+        (copy.parent / "outside").write_text("secret\n")
+    found = verify(copy)
+    assert [(f.file, f.kind) for f in found.findings if f.file == name] == [(name, "changed")]
 
 
 # Reading
@@ -418,7 +467,7 @@ def test_a_folder_without_a_seal_is_read_and_said(copy, tmp_path, capsys, monkey
 
 
 def test_an_intact_folder_is_read_without_a_word(runs, tmp_path, capsys):
-    assert Record.load(runs[0]).seal.intact
+    assert Record.load(runs[0]).seal.sentence == ""
     assert main(["report", str(runs[0]), "--out", str(tmp_path / "page.html")]) == 0
     assert "sealed" not in capsys.readouterr().out.lower()
     assert "unsealed" not in (tmp_path / "page.html").read_text().lower()
@@ -453,7 +502,7 @@ def test_a_run_that_stops_is_sealed_and_goes_on_without_a_seal(kind, tmp_path):
         simulate(PLAN, folder=folder, observers=[stop_at(3, kind)], models=SavedModels(best=True), checkpoint=OFTEN)
     except (KeyboardInterrupt, RuntimeError):
         assert kind is not Stop
-    assert examine(folder).intact
+    assert examine(folder).sentence == ""
     assert (folder / "checkpoint").exists()
 
     def look(progress):
@@ -463,7 +512,7 @@ def test_a_run_that_stops_is_sealed_and_goes_on_without_a_seal(kind, tmp_path):
     assert seen == [False] * len(seen)
     assert seen
     assert record.summary.status == "finished"
-    assert examine(folder).intact
+    assert examine(folder).sentence == ""
     assert not (folder / "checkpoint").exists()
     whole = simulate(PLAN, folder=tmp_path / "whole", models=SavedModels(best=True))
     assert record.history == whole.history
@@ -487,7 +536,7 @@ def test_what_a_run_writes_again_may_be_gone_when_it_goes_on(tmp_path):
     for name in ("summary.json", "model.json", "model.md"):
         (tmp_path / name).unlink()
     assert simulate(PLAN, folder=tmp_path).summary.status == "finished"
-    assert examine(tmp_path).intact
+    assert examine(tmp_path).sentence == ""
 
 
 def test_a_history_that_somebody_changes_on_the_way_is_not_sealed(tmp_path):

@@ -15,7 +15,7 @@ A seal is no signature.  It shows accidents and careless changes; whoever writes
 import hashlib
 import os
 import re
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -32,6 +32,7 @@ START = bytes(32)
 DIGITS = 16  # of the hash of a line
 LARGEST = 1 << 26  # bytes of a seal: that of some three million lines
 COMPARED = 1 << 22  # pairs of lines at most that are looked at to tell moved lines from changed ones
+ALIKE = 1 << 15  # pairs of equal lines at most
 SAID = 3  # findings that an error message lists
 FILES = re.compile(  # of a record; a checkpoint is none: it has a checksum, goes when its run ends, and may be deleted
     r"run\.json|summary\.json|history\.jsonl|audit(-[^/]+)?\.jsonl|asked\.jsonl"
@@ -118,11 +119,6 @@ class Examination(NamedTuple):
     lines: int = 0
 
     @property
-    def intact(self) -> bool:
-        """Whether the folder is as its run left it, as far as a seal can show."""
-        return self.sealed and not self.findings
-
-    @property
     def sentence(self) -> str:
         """What a reader of the record must know; empty if it is intact."""
         if self.findings:
@@ -196,13 +192,22 @@ def seal(folder: Path, identity: str, known: Mapping[str, Mark]) -> None:
         if not name.endswith(".jsonl"):
             files[name] = _digest(path)
             continue
-        chain = Chain()
-        marks = tuple(chain.add(line)[:DIGITS] for line in split(path.read_bytes()))
+        chain, marks = _marked(path)
         if known.get(name, chain.mark) != chain.mark:
             raise ValueError(f"{path} was changed while the run wrote it, so that {folder} is not sealed")
         lines[name] = _Lines(chain.mark.link, marks)
     made = _Seal(identity, files, lines)
-    write_inside(folder, SEAL, _text(msgspec.structs.replace(made, digest=_own_digest(made))))
+    text = _text(msgspec.structs.replace(made, digest=_own_digest(made)))
+    if len(text) > LARGEST:
+        raise ValueError(f"the seal would have {len(text):,} bytes, and may have {LARGEST:,}")
+    write_inside(folder, SEAL, text)
+
+
+def _marked(path: Path) -> tuple[Chain, tuple[str, ...]]:
+    """Return the chain over the lines of a file, and the beginning of the SHA-256 of each."""
+    chain = Chain()
+    with path.open("rb") as file:  # line by line, as a history can be larger than the memory
+        return chain, tuple(chain.add(line)[:DIGITS] for line in file)
 
 
 def unseal(folder: Path) -> None:
@@ -224,8 +229,8 @@ def check(folder: Path, *, unsealed: bool = False) -> Examination:
     if found.findings and not unsealed:
         raise SealError(
             f"{folder} is not as its run left it: {found.listed}. Put the original back, or repeat the run with "
-            f"`phalanx run --again`. `phalanx verify {folder}` lists all changes. To read it all the same, give "
-            "--unsealed, or unsealed=True."
+            f"--again. `phalanx verify {folder}` lists all changes. To read it all the same: "
+            f"`phalanx report {folder} --unsealed`, or Record.load(folder, unsealed=True)."
         )
     return found
 
@@ -297,34 +302,34 @@ def _compared(folder: Path, name: str, known: _Seal) -> list[Finding]:
     if not path.is_file():
         return [Finding(name, "changed", "is no file")]
     if name in known.lines:
-        return _compared_lines(name, split(path.read_bytes()), known.lines[name])
+        return _compared_lines(name, path, known.lines[name])
     if name not in known.files:
         return [Finding(name, "added", "was added")]
     return [] if _digest(path) == known.files[name] else [Finding(name, "changed", "was changed")]
 
 
-def _compared_lines(name: str, lines: Sequence[bytes], known: _Lines) -> list[Finding]:
+def _compared_lines(name: str, path: Path, known: _Lines) -> list[Finding]:
     """Return the lines of a file that are not those of the seal."""
-    chain = Chain()
-    new, old = [chain.add(line)[:DIGITS] for line in lines], known.marks
+    chain, new = _marked(path)
     if chain.mark.link == known.link:
         return []
-    findings = [*_located(name, lines, new, old)]
+    findings = [*_located(name, split(path.read_bytes()), new, known.marks)]
     return findings or [Finding(name, "changed", "was changed")]
 
 
 def _located(name: str, lines: Sequence[bytes], new: Sequence[str], old: Sequence[str]) -> Iterator[Finding]:
     """Yield the lines that differ, in the order of the file.  Numbers count from 0 here, and from 1 in findings."""
     blocks = [*_blocks(old, new)]
+    left = {k for block in blocks for k in block.old}
+    kept = {k for block in blocks for k in block.new if k in left and old[k] == new[k]}  # each at its own place
     gone = defaultdict[str, deque[int]](deque)  # by mark, the numbers of lines that are missing at their place
-    for block in blocks:
-        for k in block.old:
-            gone[old[k]].append(k)
+    for k in sorted(left - kept):
+        gone[old[k]].append(k)
     first = {mark: k for k, mark in reversed([*enumerate(old)])}
     found, strange, moved = list[tuple[int, Finding]](), list[list[int]](), set[int]()
     for block in blocks:
         strange.append([])
-        for k in block.new:
+        for k in (k for k in block.new if k not in kept):
             if gone[new[k]]:
                 moved.add(before := gone[new[k]].popleft())
                 found.append((k, _finding(name, "moved", f"was line {before + 1} when the run ended", k, lines)))
@@ -333,7 +338,7 @@ def _located(name: str, lines: Sequence[bytes], new: Sequence[str], old: Sequenc
             else:
                 strange[-1].append(k)
     for block, come in zip(blocks, strange, strict=True):
-        missing = [k for k in block.old if k not in moved]
+        missing = [k for k in block.old if k not in moved and k not in kept]
         for place, k in enumerate(come):
             kind: Kind = "changed" if place < len(missing) else "added"
             found.append((k, _finding(name, kind, f"was {kind}", k, lines)))
@@ -361,7 +366,9 @@ def _blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Block]:
     while end < most - start and old[-1 - end] == new[-1 - end]:
         end += 1
     a, b = old[start : len(old) - end], new[start : len(new) - end]
-    if len(a) * len(b) > COMPARED:
+    here, there = Counter(a), Counter(b)
+    alike = sum(count * there[mark] for mark, count in here.items())  # what the time of the comparison depends on
+    if len(a) * len(b) > COMPARED or alike > ALIKE:
         yield _Block(range(start, start + len(a)), range(start, start + len(b)))
         return
     for tag, i, i_end, j, j_end in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():

@@ -273,8 +273,8 @@ class Session:
         known = {HISTORY: self.history.mark} | ({} if audited is None else {self._audit: audited})
         try:
             seal(self.folder, self.info.identity, known)
-        except (OSError, ValueError) as failure:
-            warnings.warn(f"The record of this run has no seal: {failure}", stacklevel=2)
+        except (OSError, ValueError, MemoryError) as failure:
+            warnings.warn(f"The record of this run has no seal: {failure or 'too little memory'}", stacklevel=2)
 
     def keep_models(self) -> None:
         """Keep the models of the last step; raise `OSError` if they cannot be written."""

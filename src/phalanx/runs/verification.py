@@ -4,12 +4,14 @@ Without a seal only the parts of a record that say something of each other are c
 sure.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from phalanx.core import InfeasibleError
+from phalanx.runs.files import inside
 from phalanx.runs.record import SUMMARY, Record
-from phalanx.runs.seal import SEAL, Finding, breaks, examine, members, split
+from phalanx.runs.seal import FOLDERS, SEAL, Finding, breaks, examine, members, split
 from phalanx.wording import plural
 
 Verdict = Literal["yes", "no", "unknown"]
@@ -68,14 +70,22 @@ def verify(folder: Path) -> Verification:
     own = members(folder)
     if not (found.sealed or own):
         raise InfeasibleError(f"{folder} holds no run. Name a folder that a run was written to, such as runs/NAME.")
-    others = sorted(path.name for path in folder.iterdir() if path.name not in (*own, SEAL, "models", "best"))
+    there = (f"{below}/{path.name}".lstrip("/") for below in FOLDERS for path in _entries(folder / below))
+    others = sorted({name for name in there if name not in {*own, SEAL}})
     if found.sealed:
         compared = f"{plural(found.files, 'file')}, {plural(found.lines, 'line')}" if found.files else ""
         return Verification(True, found.findings, ended=True, others=(*others,), compared=compared)
     findings = list[Finding]()
     for name in own:
-        if name.startswith("audit"):
-            lines = [line for line in split((folder / name).read_bytes()) if line.endswith(b"\n")]
+        try:
+            path = inside(folder, name)
+        except ValueError:
+            findings.append(Finding(name, "changed", "leads out of its folder"))
+            continue
+        if not path.is_file():
+            findings.append(Finding(name, "changed", "is no file"))
+        elif name.startswith("audit"):
+            lines = [line for line in split(path.read_bytes()) if line.endswith(b"\n")]
             findings += (Finding(name, "changed", why, number) for number, why in breaks(lines))
     ended = (folder / SUMMARY).is_file()
     if ended:
@@ -86,3 +96,9 @@ def verify(folder: Path) -> Verification:
         except FileNotFoundError as error:
             findings.append(Finding(SUMMARY, "missing", f"is not all: {error}"))
     return Verification(False, (*findings,), ended=ended, others=(*others,))
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """Yield what is in a folder of a record, but for folders of one."""
+    if folder.is_dir() and not folder.is_symlink():
+        yield from (path for path in folder.iterdir() if path.name not in ("models", "best") or not path.is_dir())
