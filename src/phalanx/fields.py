@@ -9,14 +9,15 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, wraps
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 from typing_extensions import is_protocol
 
+R = TypeVar("R")
 INFINITE = "infinite"  # after a `Meta`: infinity is in the range
 
 PositiveInt = Annotated[int, Meta(ge=1)]
@@ -84,13 +85,27 @@ def check_fields(value: Any, remedies: Mapping[str, str] = types.MappingProxyTyp
         raise ValueError("; ".join(wrong) + ".")
 
 
-@cache
+def _remembered(function: Callable[[Any], R]) -> Callable[[Any], R]:
+    """Return a function that remembers what it returned, but for types without a hash, as their notes can make them."""
+    remembering = cache(function)
+
+    @wraps(function)
+    def wrapped(kind: Any) -> R:
+        try:
+            return remembering(kind)
+        except TypeError:
+            return function(kind)
+
+    return wrapped
+
+
+@_remembered
 def _plain(kinds: tuple[Any, ...]) -> frozenset[type]:
     """Return the types whose values are right without a look at them: plain ones for which there is no range."""
     return frozenset(kind for kind in kinds if kind in (int, bool, str, type(None)))
 
 
-@cache
+@_remembered
 def declared(kind: Any) -> dict[str, tuple[Any, ...]]:
     """Return the types that each field of a dataclass can have, with their ranges.
 
@@ -103,20 +118,20 @@ def declared(kind: Any) -> dict[str, tuple[Any, ...]]:
     return {f.name: members(hints[f.name]) for f in dataclasses.fields(kind) if f.init}
 
 
-@cache
+@_remembered
 def members(kind: Any) -> tuple[Any, ...]:
     """Return the types of a union, or the type alone."""
     union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     return typing.get_args(kind) if union else (kind,)
 
 
-@cache
+@_remembered
 def bare(kind: Any) -> Any:
     """Return a type without its range."""
     return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
 
 
-@cache
+@_remembered
 def range_of(kind: Any) -> Meta | None:
     """Return the range that a type declares; None if it has none."""
     found = typing.get_args(kind)[1:] if typing.get_origin(kind) is Annotated else ()
@@ -149,7 +164,7 @@ def _check_instance(value: Any, path: str) -> None:
         _check_instance(getattr(value, name, None), f"{path}.{name}")
 
 
-@cache
+@_remembered
 def _inner(kind: type) -> tuple[str, ...]:
     """Return the fields of a dataclass that can hold other values; none of a type that is none."""
     if not dataclasses.is_dataclass(kind) or hasattr(kind, "canonical"):
@@ -189,7 +204,7 @@ def _wrong_items(name: str, value: Any, kinds: Sequence[Any]) -> Iterator[str]:
                     yield f"{name}[{place}] must be {described(item)}, got {_short(each)}"
 
 
-@cache
+@_remembered
 def _item(kind: Any) -> Any:
     """Return the type, with a range, of the items of a sequence; None if they have no range."""
     return next((each for each in typing.get_args(kind) if range_of(each)), None)

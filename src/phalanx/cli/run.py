@@ -15,7 +15,7 @@ from phalanx.cli.checks import check_device, check_folder
 from phalanx.cli.configuration import Draft
 from phalanx.cli.options import Execution, data_dir
 from phalanx.cli.parser import Options
-from phalanx.cli.terminal import escape
+from phalanx.cli.terminal import escape, say_unsealed
 from phalanx.core import InfeasibleError, Observer, Progress
 from phalanx.data import holdings
 from phalanx.numerics.compilation import compilation
@@ -30,6 +30,7 @@ from phalanx.runs.learning import stuck
 from phalanx.runs.models import SavedModels
 from phalanx.runs.plan import Run
 from phalanx.runs.record import CONFIG, REPORT, SUMMARY, Record
+from phalanx.runs.seal import check_resumed
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
 from phalanx.simulation.executor import ExecutorFactory
@@ -94,7 +95,9 @@ def _identity_in(folder: Path, plan: Run) -> str:
 def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
     """Return the record of the run if it is there and would come out the same again; print what was found."""
     saved = peek(folder)
-    record = Record.load(folder) if (folder / SUMMARY).is_file() else None
+    if saved is not None:
+        check_resumed(folder)  # what is written again may be gone
+    record = Record.load(folder, unsealed=saved is not None) if (folder / SUMMARY).is_file() else None
     if saved is not None and (record is None or record.summary.status != "finished"):
         _check_identity(saved.origin.identity, f"stopped after step {saved.step}", plan, folder)
         return None  # it goes on
@@ -104,6 +107,7 @@ def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
     if why := outdated(plan, record.summary):
         console.print(f"This run is repeated: {why}.", soft_wrap=True)
         return None
+    say_unsealed({folder: record}, console)
     lacking = " It has not kept its models." if record.models is None else ""
     done = f"This run is done already, its results are in {folder}.{lacking} Give --again to repeat it."
     console.print(done, soft_wrap=True)

@@ -1,7 +1,7 @@
 """The clock of deadlines, which stops while the coordinator's process does.
 
-A process that is stopped (SIGSTOP, a suspended machine, a host without time for it) hears no answer, and no client is
-late for that.  Deadlines by this clock are extended by the pause.
+A process that is stopped (SIGSTOP, a host without time for it, on Linux a suspended machine) hears no answer, and no
+client is late for that.  Deadlines by this clock are extended by the pause.
 """
 
 import threading
@@ -12,6 +12,12 @@ TICK = 1.0  # seconds between two looks at the clock, at most, while the process
 PAUSE = 5.0  # seconds between two looks from which the process had stopped
 
 
+def since_boot() -> float:
+    """Return seconds that go on while the machine is suspended, where the system counts them, as Linux does."""
+    there = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if there is None else time.clock_gettime(there)
+
+
 class Clock:
     """Seconds without the pauses of this process.  It may be read from any thread, and must be every `TICK` seconds.
 
@@ -19,7 +25,7 @@ class Clock:
         now: seconds with the pauses.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = since_boot) -> None:
         self._now, self._lock = now, threading.Lock()
         self._last = now()
         self.paused = 0.0  # seconds of all pauses so far

@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ from phalanx.runs.record import CHECKPOINT, HISTORY, read_lines
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.seal import Mark, check_resumed
 
-MAGIC = b"phalanx checkpoint 1\n"
+MAGIC = b"phalanx checkpoint 2\n"
 CHUNK = 1 << 20  # bytes that are read at once
 LOOKING, WRITING = 0.002, 0.008  # of a run's time, at most, that may go into taking snapshots and into writing them
 SPEED = 1e8  # bytes per second; how fast a disk is, until one has been seen at work
@@ -357,8 +358,9 @@ def _check(path: Path) -> None:
 
 
 def _header(path: Path, file: BinaryIO) -> Header:
-    if file.read(len(MAGIC)) != MAGIC:
-        raise _damaged(path, "it begins with something else")
+    if (begins := file.read(len(MAGIC))) != MAGIC:
+        older = re.fullmatch(rb"phalanx checkpoint \d\n", begins)
+        raise _damaged(path, "another version of Phalanx wrote it" if older else "it begins with something else")
     try:
         length = int.from_bytes(file.read(8), "little")
         fields = json.loads(file.read(min(length, path.stat().st_size)))

@@ -149,7 +149,7 @@ class History:
 
     def _write(self, step: StepRecord) -> None:
         text = to_json(step)
-        if b":null" in text:  # what is not finite is null, and left out where null is the default
+        if step.metrics is not None and b":null" in to_json(step.metrics):  # not finite; left out, as it is read
             text = to_json(from_json(text, StepRecord))
         if not self._begun:
             self._begin()
