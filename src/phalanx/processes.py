@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ class Processes(Pool):
 
     @override
     def give(self, worker: Connection, number: int, job: Any) -> None:
-        message = _packed((number, job))
+        message = _Pickler.dumps((number, job))
         with suppress(BrokenPipeError, ConnectionResetError):  # it has died already; the next wait reports it
             worker.send_bytes(message)
 
@@ -101,18 +102,18 @@ class Processes(Pool):
         return ConnectionError(why)
 
 
-def _packed(message: Any) -> bytes:
-    """Return what is sent; raise `InfeasibleError` for a class that the other process could not import."""
-    packed, main = bytes(ForkingPickler.dumps(message)), sys.modules["__main__"]
-    if not hasattr(main, "__file__"):
-        own = [name for name, kind in vars(main).items() if isinstance(kind, type) and kind.__module__ == "__main__"]
-        for name in own if b"__main__" in packed else ():
-            if name.encode() in packed:
-                raise InfeasibleError(
-                    f"{name} was defined in a notebook or at a prompt, where other processes cannot find it. Write it "
-                    "into a file, such as own.py (in a notebook: %%writefile own.py), and import it from there."
-                )
-    return packed
+class _Pickler(ForkingPickler):
+    """Refuses classes and functions that the other process could not import."""
+
+    @override
+    def reducer_override(self, obj: Any) -> Any:
+        own = isinstance(obj, (type, FunctionType)) and obj.__module__ == "__main__"
+        if own and not hasattr(sys.modules["__main__"], "__file__"):
+            raise InfeasibleError(
+                f"{obj.__qualname__} was defined in a notebook or at a prompt, where other processes cannot find it. "
+                "Write it into a file, such as own.py (in a notebook: %%writefile own.py), and import it from there."
+            )
+        return NotImplemented
 
 
 def work(connection: Connection, task: Task, threads: int) -> None:

@@ -1,9 +1,14 @@
 """Classes that other processes cannot import are named before they are sent."""
 
+import pickle
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
+
+from phalanx.core import InfeasibleError
+from phalanx.processes import _Pickler
 
 PROGRAM = """
 from dataclasses import dataclass
@@ -32,3 +37,18 @@ def test_a_class_of_a_notebook_or_a_prompt_is_refused_and_one_of_a_script_is_not
         last = done.stderr.strip().splitlines()[-1]
         assert "InfeasibleError: Mine was defined in a notebook or at a prompt" in last
         assert "Process Spawn" not in done.stderr, "no process has died"
+
+
+@pytest.mark.parametrize("kind", ["class", "function", "only words"])
+def test_what_is_looked_for_are_names_and_no_words(kind, monkeypatch):
+    main = ModuleType("__main__")
+    exec("class Mine:\n    pass\n\ndef mine():\n    pass", main.__dict__)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    sent = {"class": {"a": [main.Mine()]}, "function": {"a": main.mine}, "only words": ["__main__", "Mine", "mine"]}[
+        kind
+    ]
+    if kind == "only words":
+        assert pickle.loads(_Pickler.dumps(sent)) == sent
+    else:
+        with pytest.raises(InfeasibleError, match=f"{'Mine' if kind == 'class' else 'mine'} was defined in a notebook"):
+            _Pickler.dumps(sent)

@@ -38,6 +38,7 @@ from phalanx.flower import (
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
 from phalanx.runs.record import Record
+from phalanx.runs.seal import SealError
 from phalanx.training.evaluation import evaluate
 from phalanx.training.vector import FlatModule
 
@@ -74,6 +75,14 @@ def test_one_model_for_all_is_one_file(algorithm, tmp_path):
     assert offered(tmp_path / "run", 3) == {0: path}
     assert torch.equal(values(path, federation), state.model)
     assert not (tmp_path / "run" / "models").exists()
+
+
+def test_a_model_that_was_changed_is_not_offered(tmp_path):
+    carried_out(dataclasses.replace(SMALL, until=phalanx.Until(2)), tmp_path)
+    path = tmp_path / "run" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(SealError, match=r"model\.safetensors was changed"):
+        offered(tmp_path / "run", 3)
 
 
 def test_every_cluster_leaves_its_model_and_a_client_chooses_on_its_path(tmp_path):

@@ -47,11 +47,11 @@ class State:
 def made(folder, seed):
     """A sealed folder with all kinds of files that a record has."""
     plan = Run(clients=3, algorithm=Standalone(), model=MLP(()), until=Until(steps=STEPS), seed=seed)
-    record = simulate(plan, folder=folder, models=SavedModels(best=True))
+    simulate(plan, folder=folder, models=SavedModels(best=True))
     audit = audit_of(folder / "audit.jsonl", 6)
     (folder / "asked.jsonl").write_text("[0, 1]\n[0, 2]\n[1, 2]\n")
     (folder / "report.html").write_text("not of the record")
-    seal(folder, record.summary.identity, {"audit.jsonl": audit.mark})
+    seal(folder, {"audit.jsonl": audit.mark})
     return folder
 
 
@@ -394,7 +394,7 @@ def test_many_equal_lines_are_compared_in_little_time(tmp_path):
 def sealed_lines(folder, sealed, now):
     """A folder that was sealed with an audit trail of these lines, and has others now."""
     (folder / "audit.jsonl").write_bytes(sealed)
-    seal(folder, "0", {})
+    seal(folder, {})
     (folder / "audit.jsonl").write_bytes(now)
     return folder
 
@@ -481,7 +481,7 @@ def test_what_cannot_be_verified_is_said(tmp_path, capsys):
     assert main(["verify", str(tmp_path)]) == 2
     (tmp_path / "run.json").write_text("{}")
     assert main(["verify", str(tmp_path)]) == 2
-    assert "Its run goes on, or was killed" in capsys.readouterr().out
+    assert "Its run goes on or was killed" in capsys.readouterr().out
 
 
 # Runs that stop and go on

@@ -21,7 +21,7 @@ COMPLETENESS = {
     "no": "not complete.",
     "unknown": "not known. Only a seal says what was there.",
 }
-NOT_OVER = "not complete. Its run goes on, or was killed."
+NOT_OVER = "not complete. Its run goes on or was killed, or its summary was removed."
 
 
 def verify_command(options: Options, console: Console) -> int:

@@ -31,7 +31,8 @@ Lines are only ever added, in the order of their time.  Events while a run waits
 `begun` or `resumed`, with the step and the seconds of that.  If a killed run goes on, the line `resumed` names the step
 after which everything is done again: equal events are not written twice, and different ones follow that line.  A
 trail whose lines were changed, removed or added is refused: those up to the checkpoint by the link that it holds, later
-ones by their chain.  That lines were cut off at the end after the checkpoint is not found.
+ones by their chain.  After the checkpoint three changes are not found: lines cut off at the end, an edit of the last
+line, and an end that was written anew with links that fit.
 """
 
 import math

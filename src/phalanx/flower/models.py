@@ -14,6 +14,7 @@ from phalanx.algorithms.hidden import hiding
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Dataset
 from phalanx.runs.models import Models, Served
+from phalanx.runs.seal import check
 from phalanx.training.evaluation import least_loss
 from phalanx.training.local import LocalTraining
 from phalanx.training.sgd import LocalSGD
@@ -36,9 +37,11 @@ def offered(folder: Path, client: int) -> dict[int, Path]:
         client: its number in the roster.
 
     Raises:
+        SealError: the folder was changed since the run ended.
         FileNotFoundError: the run has left no models: it is not over.
         LookupError: the client did not take part, or the models of clients were left out.
     """
+    check(folder)
     index = Models.load(folder).index
     index.file(client)
     return {number: folder / name for number, name in index.clients[client].items()}

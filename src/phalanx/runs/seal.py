@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from phalanx.reading import contents
+from phalanx.reading import contents, from_json
 from phalanx.runs.files import inside, write_inside
 from phalanx.wording import shown
 
@@ -148,13 +148,11 @@ class _Seal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """`seal.json`.
 
     Args:
-        identity: of the run.
         files: SHA-256 by name.
         lines: of files of lines, by name.
         digest: SHA-256 of the seal with this field empty.
     """
 
-    identity: str
     files: dict[str, str]
     lines: dict[str, _Lines]
     digest: str = ""
@@ -174,12 +172,11 @@ class _Index(msgspec.Struct, frozen=True):
     clients: dict[int, dict[str, str]] = {}
 
 
-def seal(folder: Path, identity: str, known: Mapping[str, Mark]) -> None:
+def seal(folder: Path, known: Mapping[str, Mark]) -> None:
     """Write the seal of a folder whose run has ended or was stopped.
 
     Args:
         folder: of the run.
-        identity: of the run.
         known: by name of a file of lines, the place that the run itself has come to in it.
 
     Raises:
@@ -196,7 +193,7 @@ def seal(folder: Path, identity: str, known: Mapping[str, Mark]) -> None:
         if known.get(name, chain.mark) != chain.mark:
             raise ValueError(f"{path} was changed while the run wrote it, so that {folder} is not sealed")
         lines[name] = _Lines(chain.mark.link, marks)
-    made = _Seal(identity, files, lines)
+    made = _Seal(files, lines)
     text = _text(msgspec.structs.replace(made, digest=_own_digest(made)))
     if len(text) > LARGEST:
         raise ValueError(f"the seal would have {len(text):,} bytes, and may have {LARGEST:,}")
@@ -443,8 +440,8 @@ def _read(folder: Path) -> _Seal:
         if not (path := inside(folder, SEAL)).is_file():
             raise ValueError
         text = contents(path, LARGEST)
-        known = msgspec.json.decode(text, type=_Seal)
-    except (ValueError, RecursionError) as error:
+        known = from_json(text, _Seal)
+    except ValueError as error:
         raise ValueError("is no seal") from error
     if known.digest != _own_digest(known) or text != _text(known):
         raise ValueError("was changed itself")

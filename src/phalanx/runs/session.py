@@ -272,7 +272,7 @@ class Session:
         audited = self._audited()
         known = {HISTORY: self.history.mark} | ({} if audited is None else {self._audit: audited})
         try:
-            seal(self.folder, self.info.identity, known)
+            seal(self.folder, known)
         except (OSError, ValueError, MemoryError) as failure:
             warnings.warn(f"The record of this run has no seal: {failure or 'too little memory'}", stacklevel=2)
 
