@@ -24,6 +24,11 @@ from phalanx.pool import Died, Done, Failed, Message, Pool, Ready, Said
 from phalanx.signals import ignore_stop_signals
 
 CONTEXT = multiprocessing.get_context("spawn")  # a fork of a process that has used torch or numba can hang
+STILLBORN = 3  # processes in a row that die before they are ready, after which no more are started
+SCRIPT = (
+    "A script that starts processes does so below the line `if __name__ == '__main__':`, since each of them reads the "
+    "script when it begins."
+)
 Task = Callable[
     [Any, Callable[[Any], None]], Any
 ]  # the arguments are a job, and a function that takes reports of its progress; returns the result
@@ -42,6 +47,7 @@ class Processes(Pool):
         super().__init__()
         self.count, self.task, self.threads = count, task, threads
         self.processes = dict[Connection, Any]()
+        self._stillborn = 0  # processes in a row that died before they were ready
 
     def __enter__(self) -> "Processes":
         return self
@@ -53,6 +59,10 @@ class Processes(Pool):
 
     @override
     def start(self, wanted: int) -> None:
+        if self._stillborn >= STILLBORN and not self.workers:
+            raise ConnectionError(
+                f"{self._stillborn} processes ended before they were ready; standard error has the reasons. {SCRIPT}"
+            )
         while len(self.processes) < min(wanted, self.count):
             assert self.task is not None
             self.begin(self.task)
@@ -62,7 +72,10 @@ class Processes(Pool):
         here, there = CONTEXT.Pipe()
         process = CONTEXT.Process(target=work, args=(there, task, self.threads), daemon=True)
         with _deaf():
-            process.start()
+            try:
+                process.start()
+            except RuntimeError:  # by a process that reads its parent's script
+                raise InfeasibleError(SCRIPT) from None
         there.close()
         self.processes[here] = process
         return here
@@ -82,9 +95,13 @@ class Processes(Pool):
             message: Message = connection.recv()
         except (EOFError, ConnectionResetError):
             self.processes[connection].join()
-            self.workers.setdefault(connection, [])  # it may have died before it was ready
+            self._stillborn += connection not in self.workers
+            self.workers.setdefault(connection, [])
             return Died(connection, _death(self.stop(connection)))
-        return Ready(connection) if isinstance(message, Ready) else message
+        if isinstance(message, Ready):
+            self._stillborn = 0
+            return Ready(connection)
+        return message
 
     @override
     def stop(self, worker: Connection) -> int | None:

@@ -39,6 +39,20 @@ def test_a_class_of_a_notebook_or_a_prompt_is_refused_and_one_of_a_script_is_not
         assert "Process Spawn" not in done.stderr, "no process has died"
 
 
+@pytest.mark.slow
+def test_a_script_that_starts_processes_when_it_is_read_is_told_what_is_missing(tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(PROGRAM.replace('if __name__ == "__main__":', "if True:").replace("seeds=1", "seeds=2"))
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1
+    *_, last = done.stderr.strip().splitlines()
+    assert last.startswith("ConnectionError: 3 processes ended before they were ready")
+    assert "below the line `if __name__ == '__main__':`" in last
+    assert done.stderr.count("InfeasibleError: A script that starts processes does so below") == 3
+
+
 @pytest.mark.parametrize("kind", ["class", "function", "only words"])
 def test_what_is_looked_for_are_names_and_no_words(kind, monkeypatch):
     main = ModuleType("__main__")
