@@ -29,6 +29,13 @@ class Unfinished(Aggregator):
     """Lacks `aggregate`."""
 
 
+class NeedsK(Mean):
+    """Makes itself."""
+
+    def __init__(self, k):
+        self.k = k
+
+
 @dataclass(frozen=True)
 class Cautious(Krum):
     """Takes a number under another name."""
@@ -75,22 +82,24 @@ def checked(tmp_path, monkeypatch, capsys, request):
 def test_a_rule_that_holds_what_it_must(checked):
     status, out, err = checked("mine.py:Good")
     assert (status, out.splitlines()[0]) == (0, "Good is a rule.")
-    assert re.search(r"12 of 12 properties hold: .*\battackers\.$", out.strip())
+    assert re.search(r"13 of 13 properties hold: .*\battackers\.$", out.strip())
     assert err == "The module mine is imported, which runs its code.\n"
 
 
 def test_a_rule_that_returns_its_first_row(checked):
     status, out, _ = checked("mine.First")
     assert status == 1
+    assert "Not tried: attackers, since it tolerates no attackers by what its `tolerates` says." in out
+    assert not re.search(r"hold: .*attackers", out)
     assert "order: The order of clients must not change the result. Rows [[" in out
     assert "weights: Weights must count. It ignores them: see `points.weights`." in out
-    assert "9 of 12 properties hold" in out
+    assert "9 of 13 properties hold" in out
 
 
 def test_a_property_that_its_docstring_excepts_is_left_out(checked):
     status, out, _ = checked("mine.py:First", "--without", "order")
     assert "order" not in out
-    assert (status, "9 of 11 properties hold" in out) == (1, True)
+    assert (status, "9 of 12 properties hold" in out) == (1, True)
 
 
 def test_a_weighting_that_promises_too_much(checked):
@@ -102,7 +111,8 @@ def test_a_weighting_that_promises_too_much(checked):
 
 @pytest.mark.parametrize("subject", ["TrimmedMean", "TrimmedMean(beta=share)", "mine.py:Cautious(f=f, attackers=f)"])
 def test_numbers_of_attackers_follow(checked, subject):
-    assert checked(subject)[0] == 0
+    status, out, _ = checked(subject)
+    assert (status, "hold:" in out) == (0, True), out
 
 
 def test_sizes_with_too_few_rows_are_passed_over_for_a_number_that_is_given(checked):
@@ -123,6 +133,10 @@ def test_sizes_with_too_few_rows_are_passed_over_for_a_number_that_is_given(chec
         ("mine.py:dataclass", "mine.py:dataclass is no class that can be checked. Name a subclass of Aggregator, Pre"),
         ("mine.Best", "mine.Best is no class that can be checked."),
         ("mine.py:Unfinished", "mine.py:Unfinished is abstract: define all that it must before it is checked."),
+        (
+            "mine.py:NeedsK",
+            "NeedsK has an `__init__` of its own, with k. Make it a frozen dataclass, which has a field ",
+        ),
         ("mine.py:Told", "mine.py:Told cannot be made: patience is missing."),
         ("Krum(f=2.5)", "Krum(f=2.5): subject.f must be an integer, got 2.5."),
         ("Krum(g=2)", "Krum(g=2): subject: Krum has no option 'g'."),

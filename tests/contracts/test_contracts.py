@@ -5,25 +5,28 @@ not obey are caught, once they are exported.
 """
 
 import inspect
+import itertools
 import math
 import pkgutil
+import random
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import phalanx
 from phalanx import aggregators, algorithms, attacks, data, models, training, weighting
-from phalanx.aggregators import Aggregator, Mean, Median, PreAggregator
+from phalanx.aggregators import Aggregator, Choice, Mean, Median, Points, PreAggregator
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack, LabelShift, ReportSize
 from phalanx.contracts import breaches
-from phalanx.contracts.breach import same
-from phalanx.contracts.subject import KINDS
+from phalanx.contracts.breach import examined, same
+from phalanx.contracts.subject import KINDS, examine
 from phalanx.core import Algorithm, InfeasibleError
 from phalanx.data import Partition, Uniform
 from phalanx.models import MLP, Model
@@ -31,6 +34,7 @@ from phalanx.training import Classification, Regression, Task
 from phalanx.weighting import AsReported, Ignore, Preprocess
 
 EXCEPTED = {  # properties that the docstring of a rule excepts
+    "AdaptiveClip": ("translation",),
     "CenteredClipping": ("scaling",),
     "Clip": ("translation", "scaling"),
     "DensestMajority": ("translation",),
@@ -56,13 +60,12 @@ SETTINGS = {  # of classes that need some
 }
 SLOW = {"LoRA"}  # peft takes seconds to import
 HIDDEN = {"Contrast"}  # the task on which the attack `Chameleon` trains: it needs the examples of its attacker
-ABOVE = {"cli", "flower"}  # rooms that export none of these
 
 
 def subjects():
     """All classes of the kinds that have a contract, as the packages of the library export them."""
     for room in pkgutil.iter_modules(phalanx.__path__, "phalanx."):
-        if room.ispkg and room.name.removeprefix("phalanx.") not in ABOVE:
+        if room.ispkg:
             package = import_module(room.name)
             for name in getattr(package, "__all__", ()):
                 kind = getattr(package, name)
@@ -395,57 +398,347 @@ class Generous(Classification):
         return y
 
 
-@pytest.mark.parametrize(
-    ("wrong", "lacks"),
-    [
-        (FirstRow, {"order", "weights"}),
-        (Unweighted, {"weights"}),
-        (Mutating, {"arguments"}),
-        (Random, {"repetition"}),
-        (Offset, {"scaling"}),
-        (Double, {"form"}),
-        (Boastful, {"attackers"}),
-        (Fragile, {"few rows"}),
-        (Idle, {"attacks"}),
-        (Scribbling, {"arguments"}),
-        (Shaky, {"repetition"}),
-        (Short, {"update"}),
-        (Clairvoyant, {"knowledge"}),
-        (Relabelling, {"arguments"}),
-        (Boasting, {"reports"}),
-        (Changeable, {"value"}),
-        (Writing, {"purity"}),
-        (Greedy, {"purity"}),
-        (Drawing, {"purity"}),
-        (Silent, {"verdicts"}),
-        (Forgetful, {"verdicts"}),
-        (Jumping, {"versions"}),
-        (Partial, {"names"}),
-        (Overweight, {"verdicts"}),
-        (Taller, {"form"}),
-        (Emptying, {"arguments"}),
-        (Loyal, {"names"}),
-        (Reassuring, {"share"}),
-        (Shuffling, {"repetition"}),
-        (Sharing, {"holders"}),
-        (Losing, {"holders"}),
-        (Global, {"repetition"}),
-        (Blind, {"labels"}),
-        (Sorting, {"arguments"}),
-        (Certain, {"form"}),
-        (Narrow, {"form"}),
-        (Idling, {"training"}),
-        (Asleep, {"form"}),
-        (Seeded, {"start"}),
-        (Mixing, {"repetition"}),
-        (Summing, {"mean"}),
-        (Detached, {"loss"}),
-        (Halving, {"repetition"}),
-        (Noisy, {"repetition"}),
-        (Miscounting, {"counts"}),
-        (Generous, {"counts"}),
-    ],
+class ByIdentity:
+    """Two of the same fields are not equal."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, eq=False)
+class RuleByIdentity(ByIdentity, Median):
+    pass
+
+
+@dataclass(frozen=True)
+class Listing(Median):
+    ranks: list = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Twice(Aggregator):
+    def aggregate(self, points):
+        return 2 * points.combine(points.share)
+
+
+@dataclass(frozen=True)
+class Powers(Aggregator):
+    """Its weights matter by more than their ratios."""
+
+    def aggregate(self, points):
+        powers = points.share ** (1 + points.mass / 1000)
+        return points.combine(powers / powers.sum())
+
+
+class Reviving(Mean):
+    """Gives rows without weight a little."""
+
+    def __call__(self, deltas, weights=None, **options):
+        return super().__call__(deltas, None if weights is None else weights.clamp(min=0.01), **options)
+
+
+class Misattributed(Mean):
+    def choose(self, points):
+        return Choice(points.share.flip(0))
+
+
+class Sample(Mean):
+    """Divides by one less than the number of rows."""
+
+    def aggregate(self, points):
+        return super().aggregate(points) * (len(points) - 1) / torch.tensor(len(points) - 1.0)
+
+
+class Cut(Mean):
+    """Drops only rows beyond a length, and claims what a median tolerates."""
+
+    def tolerates(self, q):
+        return Median().tolerates(q)
+
+    def aggregate(self, points):
+        kept = points.share * (points.matrix.norm(dim=1) < 1e9)
+        return points.combine(kept / kept.sum())
+
+
+class Deep(Cut):
+    """Drops only rows within a length."""
+
+    def aggregate(self, points):
+        kept = points.share * ((points.matrix.norm(dim=1) < 20) | (points.matrix.norm(dim=1) > 1e9))
+        return points.combine(kept / kept.sum())
+
+
+class Lopsided(Median):
+    """A median without weights, a mean with unequal ones."""
+
+    def aggregate(self, points):
+        alike = bool((points.weights == points.weights[0]).all())
+        return super().aggregate(points) if alike else points.combine(points.share)
+
+
+class Rooted(Median):
+    """Uses the roots of weights."""
+
+    def aggregate(self, points):
+        return Median()(points.matrix, points.weights.sqrt())
+
+
+class Doubting(Median):
+    """Trusts its fourth row."""
+
+    def aggregate(self, points):
+        return points.matrix[3] + 0 * super().aggregate(points) if len(points) > 3 else super().aggregate(points)
+
+
+@dataclass(frozen=True)
+class Passing(PreAggregator):
+    """Lets rows pass; those below change them."""
+
+    def mix(self, points):
+        return self.passed(points, points.matrix, points.weights)
+
+    def passed(self, points, matrix, weights):
+        return Points.of(matrix, weights, points.turn, points.previous)
+
+
+@dataclass(frozen=True, eq=False)
+class PassingByIdentity(ByIdentity, Passing):
+    pass
+
+
+class PassingNoise(Passing):
+    def mix(self, points):
+        return self.passed(points, points.matrix + torch.randn(1), points.weights)
+
+
+class PassingZeros(Passing):
+    def mix(self, points):
+        points.base.zero_()
+        return points
+
+
+class PassingHalves(Passing):
+    def mix(self, points):
+        return self.passed(points, points.matrix[:, 1:], points.weights)
+
+
+class PassingFour(Passing):
+    def mix(self, points):
+        return self.passed(points, points.matrix[:4], points.weights[:4])
+
+
+class PassingTwice(Passing):
+    def mix(self, points):
+        return self.passed(points, 2 * points.matrix, points.weights)
+
+
+class PassingMore(Passing):
+    def mix(self, points):
+        return self.passed(points, points.matrix + 1, points.weights)
+
+
+class PassingPowers(Passing):
+    def mix(self, points):
+        return self.passed(points, points.matrix, points.share ** (1 + points.mass / 1000))
+
+
+class PassingAlike(Passing):
+    def mix(self, points):
+        return self.passed(points, points.matrix, torch.ones_like(points.weights))
+
+
+class PassingAbsent(Passing):
+    def mix(self, points):
+        return self.passed(points, points.matrix * len(points.there) / len(points), points.weights)
+
+
+class PassingUntraced(Passing):
+    def mix(self, points):
+        mixed = points.mixed(torch.eye(len(points), dtype=torch.float64), points.weights)
+        mixed.combine, mixed.traced = points.combine, lambda coefficients: coefficients.flip(0)
+        return mixed
+
+
+class PassingFragile(Passing):
+    def mix(self, points):
+        return self.passed(points, points.matrix + 0 * points.matrix[3], points.weights)
+
+
+class PassingMeans(Passing):
+    """Replaces every row by the mean, and says that a median after it tolerates as many attackers."""
+
+    def keeps(self, q, then):
+        return then.tolerates(q)
+
+    def mix(self, points):
+        return points.mixed(points.share.expand(len(points), -1), points.weights)
+
+
+@dataclass(frozen=True)
+class Reclassing(Attack):
+    def poison(self, data, rng):
+        return replace(data, classes=11)
+
+
+@dataclass(frozen=True)
+class Gambling(Attack):
+    """Draws from Python's own generator."""
+
+    def forge(self, update, knowledge, rng):
+        return -update.delta * (1 + random.random())
+
+
+@dataclass(frozen=True, eq=False)
+class ServerByIdentity(ByIdentity, FedAvg):
+    pass
+
+
+COUNT = itertools.count()
+
+
+@dataclass(frozen=True)
+class Fickle(FedAvg):
+    """Its verdicts differ from call to call, its models do not."""
+
+    def step(self, state, updates):
+        after, ready = super().step(state, updates)
+        verdicts = {i: replace(v, weight=v.weight / (1 + next(COUNT))) for i, v in after.verdicts.items()}
+        return after._replace(verdicts=verdicts), ready
+
+
+@dataclass(frozen=True)
+class Talkative(FedAvg):
+    def download_size(self, d):
+        return d + 1
+
+
+@dataclass(frozen=True, eq=False)
+class WeightsByIdentity(ByIdentity, Ignore):
+    pass
+
+
+@dataclass(frozen=True, eq=False)
+class PartsByIdentity(ByIdentity, Uniform):
+    pass
+
+
+class Reversed(Uniform):
+    def split(self, labels, clients, rng, owners=None):
+        return [part.flip(0) for part in super().split(labels, clients, rng, owners)]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelByIdentity(ByIdentity, MLP):
+    pass
+
+
+@dataclass(frozen=True, eq=False)
+class TaskByIdentity(ByIdentity, Classification):
+    pass
+
+
+class Approximate(Classification):
+    def outputs(self, data):
+        return np.int64(super().outputs(data))
+
+
+PLANTED = (
+    (FirstRow, {"order", "weights"}),
+    (Unweighted, {"weights"}),
+    (Mutating, {"arguments"}),
+    (Random, {"repetition"}),
+    (Offset, {"scaling"}),
+    (Double, {"form"}),
+    (Boastful, {"attackers"}),
+    (Fragile, {"few rows"}),
+    (Idle, {"attacks"}),
+    (Scribbling, {"arguments"}),
+    (Shaky, {"repetition"}),
+    (Short, {"update"}),
+    (Clairvoyant, {"knowledge"}),
+    (Relabelling, {"arguments"}),
+    (Boasting, {"reports"}),
+    (Changeable, {"value"}),
+    (Writing, {"purity"}),
+    (Greedy, {"purity"}),
+    (Drawing, {"purity"}),
+    (Silent, {"verdicts"}),
+    (Forgetful, {"verdicts"}),
+    (Jumping, {"versions"}),
+    (Partial, {"names"}),
+    (Overweight, {"verdicts"}),
+    (Taller, {"form"}),
+    (Emptying, {"arguments"}),
+    (Loyal, {"names"}),
+    (Reassuring, {"share"}),
+    (Shuffling, {"repetition"}),
+    (Sharing, {"holders"}),
+    (Losing, {"holders"}),
+    (Global, {"repetition"}),
+    (Blind, {"labels"}),
+    (Sorting, {"arguments"}),
+    (Certain, {"form"}),
+    (Narrow, {"form"}),
+    (Idling, {"training"}),
+    (Asleep, {"form"}),
+    (Seeded, {"start"}),
+    (Mixing, {"repetition"}),
+    (Summing, {"mean"}),
+    (Detached, {"loss"}),
+    (Halving, {"repetition"}),
+    (Noisy, {"repetition"}),
+    (Miscounting, {"counts"}),
+    (Generous, {"counts"}),
+    (RuleByIdentity, {"value"}),
+    (Listing, {"value"}),
+    (Twice, {"translation"}),
+    (Powers, {"ratios"}),
+    (Reviving, {"absence"}),
+    (Misattributed, {"shares"}),
+    (Sample, {"few rows"}),
+    (Cut, {"attackers"}),
+    (Deep, {"attackers"}),
+    (Lopsided, {"attackers"}),
+    (Rooted, {"attackers"}),
+    (Doubting, {"attackers"}),
+    (PassingByIdentity, {"value"}),
+    (PassingNoise, {"repetition"}),
+    (PassingZeros, {"arguments"}),
+    (PassingHalves, {"form"}),
+    (PassingFour, {"order"}),
+    (PassingTwice, {"translation"}),
+    (PassingMore, {"scaling"}),
+    (PassingPowers, {"ratios"}),
+    (PassingAlike, {"weights"}),
+    (PassingAbsent, {"absence"}),
+    (PassingUntraced, {"shares"}),
+    (PassingFragile, {"few rows"}),
+    (PassingMeans, {"attackers"}),
+    (Reclassing, {"data"}),
+    (Gambling, {"repetition"}),
+    (ServerByIdentity, {"value"}),
+    (Fickle, {"purity"}),
+    (Talkative, {"form"}),
+    (WeightsByIdentity, {"value"}),
+    (PartsByIdentity, {"value"}),
+    (Reversed, {"form"}),
+    (ModelByIdentity, {"value"}),
+    (TaskByIdentity, {"value"}),
+    (Approximate, {"outputs"}),
 )
+HOMES = {
+    Aggregator: aggregators,
+    PreAggregator: aggregators,
+    Attack: attacks,
+    Algorithm: algorithms,
+    Preprocess: weighting,
+    Partition: data,
+    Model: models,
+    Task: training,
+}
+
+
+@pytest.mark.parametrize(("wrong", "lacks"), PLANTED)
 def test_a_wrong_member_is_caught_once_it_is_exported(wrong, lacks, monkeypatch):
     """By the suite, for the reason for which it was planted, and not because it raised an error."""
     package = next(package for base, package in HOMES.items() if issubclass(wrong, base))
@@ -461,20 +754,36 @@ def test_a_wrong_member_is_caught_once_it_is_exported(wrong, lacks, monkeypatch)
     assert all(breach.sentence.endswith(".") and breach.example for breach in found.values())
 
 
-HOMES = {
-    Aggregator: aggregators,
-    PreAggregator: aggregators,
-    Attack: attacks,
-    Algorithm: algorithms,
-    Preprocess: weighting,
-    Partition: data,
-    Model: models,
-    Task: training,
-}
+@pytest.mark.parametrize("base", KINDS)
+def test_every_property_of_every_kind_has_a_wrong_member(base):
+    """One that lacks it for the reason for which it was planted, as the test above shows."""
+    assert KINDS[base].properties.keys() == set().union(*(lacks for wrong, lacks in PLANTED if issubclass(wrong, base)))
 
 
-def test_there_is_a_wrong_member_of_each_kind():
-    assert HOMES.keys() == KINDS.keys()
+def test_a_property_that_was_not_tried_does_not_hold():
+    """Attackers of a rule that tolerates none, for example."""
+    for subject, untried in ((Mean, {"attackers"}), (algorithms.FedAsync, {"names"}), (data.Shards, {"labels"})):
+        found = examine(subject, lambda m, f: {})
+        assert found.untried.keys() == untried
+        assert not untried & {*found.holding}
+        assert not found.broken
+    never = examined({"one": lambda make: iter(()), "two": lambda make: iter([None])}, lambda m, f: None)
+    assert ([*never.untried], never.holding, never.broken) == (["one"], ["two"], [])
+
+
+def test_a_rule_without_results_has_no_property_of_results():
+    class Never(Mean):
+        def aggregate(self, points):
+            raise InfeasibleError("Never.")
+
+    class NaN(Mean):
+        def aggregate(self, points):
+            return super().aggregate(points) * math.nan
+
+    assert examine(Never, lambda m, f: {}).holding == ["value"]
+    found = examine(NaN, lambda m, f: {})
+    assert (found.holding, {breach.property for breach in found.broken}) == (["value"], {"form", "few rows"})
+    assert all("finite" in why or "tolerates" in why for why in found.untried.values())
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,11 @@ class Clip(PreAggregator):
 
     @override
     def keeps(self, q: int, then: Aggregator) -> Tolerance:
-        return then.tolerates(q)
+        """See `PreAggregator`: a result near the shortened honest rows can be far from the rows that were sent."""
+        kept = then.tolerates(q)
+        if kept.means not in ("range", "distance"):
+            return kept
+        return Tolerance.none(f"{self.title} shortens honest rows too: the result of {then.title} can be far from all.")
 
     @override
     def mix(self, points: Points) -> Points:
@@ -56,7 +60,8 @@ class AdaptiveClip(PreAggregator):
 
     Allouah, Guerraoui, Gupta, Jellouli, Rizk and Stephan, "Adaptive Gradient Clipping for Robust Federated Learning",
     2025: the k = floor(2 (f / m) (m - f)) longest rows are clipped to the norm of the next one.  Keeps the guarantee of
-    the rule that follows, which a fixed norm does not.  With weights, k rows of average weight are clipped.
+    the rule that follows, which a fixed norm does not.  With weights, k rows of average weight are clipped.  Not
+    equivariant to translation.
 
     Args:
         f: number of attackers to tolerate.
@@ -73,8 +78,10 @@ class AdaptiveClip(PreAggregator):
 
     @override
     def keeps(self, q: int, then: Aggregator) -> Tolerance:
+        """See `PreAggregator`: honest rows are shortened as well, so that the distance is bounded, and no range."""
         kept = then.tolerates(q)
-        return replace(kept, least=max(kept.least, 2 * self.f + 1))
+        means = "distance" if kept.means == "range" else kept.means
+        return replace(kept, means=means, least=max(kept.least, 2 * self.f + 1))
 
     @override
     def mix(self, points: Points) -> Points:

@@ -11,7 +11,7 @@ from phalanx.cli.configuration import CLASS, FIELDS, Chosen, Draft, made, resolv
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
 from phalanx.cli.written import imported, with_numbers
-from phalanx.contracts.subject import KINDS, breaches_of, kind_of
+from phalanx.contracts.subject import KINDS, examine, kind_of
 from phalanx.core import InfeasibleError
 from phalanx.wording import shown
 
@@ -31,18 +31,19 @@ def check_command(options: Options, console: Console) -> int:
         return _settings(subject, with_numbers(text, f, n), said)
 
     try:
-        broken = breaches_of(subject, settings, options.without)
+        found = examine(subject, settings, options.without)
     except TypeError as error:
         raise InfeasibleError(f"{said} cannot be made: {error}") from error
-    names = [name for name in kind.properties if name not in options.without]
-    holding = [name for name in names if name not in {breach.property for breach in broken}]
     console.print(f"{escape(subject.__name__)} is {kind.words}.", soft_wrap=True)
-    for breach in broken:
+    for breach in found.broken:
         words = f"[red]{breach.property}[/]: {escape(breach.sentence)} {escape(shown(breach.example, 600))}"
         console.print(words, soft_wrap=True)
-    listed = f": {', '.join(holding)}" if holding else ""
-    console.print(f"{len(holding)} of {len(names)} properties hold{listed}.", soft_wrap=True)
-    return int(bool(broken))
+    listed = f": {', '.join(found.holding)}" if found.holding else ""
+    total = len(found.broken) + len(found.untried) + len(found.holding)
+    console.print(f"{len(found.holding)} of {total} properties hold{listed}.", soft_wrap=True)
+    for name, why in found.untried.items():
+        console.print(f"Not tried: {name}, since {escape(shown(why, 200))}.", soft_wrap=True)
+    return int(bool(found.broken))
 
 
 def _class(name: str, said: str) -> type:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from phalanx.contracts.breach import Found, Make, Property, drawing, same, value
+from phalanx.contracts.breach import TRIED, Found, Make, Property, UntriedError, drawing, same, value
 from phalanx.core import Algorithm, Updates
 from phalanx.rng import generator
 
@@ -46,10 +46,11 @@ def _purity(make: Make) -> Iterator[Found]:
         yield "`step` must not change the state that it is given: return a new one.", "A step on 6 updates changed it."
     if not torch.equal(batch.deltas, deltas):
         yield "`step` must not change the updates that it is given.", "A step on 6 updates changed them."
-    if not torch.equal(once[0].model, again[0].model) or set(once[1]) != set(again[1]):
-        yield "The same state and updates must give the same model and clients.", "Two equal steps differ."
+    if not same(once, again):
+        yield "The same state and updates must give the same state and clients.", "Two equal steps differ."
     if not same(drawing(), drawn):
         yield "It must not draw from the global generator. Use `phalanx.rng`.", "The global generator has moved."
+    yield TRIED
 
 
 def _value(make: Make) -> Iterator[Found]:
@@ -59,7 +60,7 @@ def _value(make: Make) -> Iterator[Found]:
         state.version = 3
         yield "Its state must be immutable: a NamedTuple.", "`state.version = 3` was allowed."
     except AttributeError:
-        pass
+        yield TRIED
 
 
 def _verdicts(make: Make) -> Iterator[Found]:
@@ -78,6 +79,7 @@ def _verdicts(make: Make) -> Iterator[Found]:
         yield "An excluded client must get no download.", f"Clients {sorted(set(ready) - going_on)} get one."
     if algorithm.synchronous and set(ready) != going_on:
         yield "Every client that goes on must get a download after a round.", f"{sorted(going_on - set(ready))} do not."
+    yield TRIED
 
 
 def _versions(make: Make) -> Iterator[Found]:
@@ -90,6 +92,7 @@ def _versions(make: Make) -> Iterator[Found]:
             yield "A step must raise the version by 0 or 1.", f"From {before.version} to {state.version}."
         if state.version == before.version and not torch.equal(state.model, before.model):
             yield "A step that changes the model must raise the version.", f"At version {state.version}."
+        yield TRIED
 
 
 def _form(make: Make) -> Iterator[Found]:
@@ -104,13 +107,14 @@ def _form(make: Make) -> Iterator[Found]:
             yield "`download` must have `download_size` entries.", f"Client {client} gets {size}."
     if missing := [name for name in algorithm.observed if not hasattr(after, name)]:
         yield "The state must have the fields in `observed`.", f"It lacks {missing}."
+    yield TRIED
 
 
 def _names(make: Make) -> Iterator[Found]:
     """Clients 0..5 renamed to 5..0 get the same model."""
     algorithm = _made(make)
     if not algorithm.synchronous:
-        return
+        raise UntriedError("the order in which updates come counts in an asynchronous algorithm")
     state = _start(algorithm)
     batch = _updates(algorithm, state)
     turned = Updates(batch.clients, batch.versions, batch.bases, batch.deltas.flip(0), batch.losses, batch.reference)
@@ -118,6 +122,7 @@ def _names(make: Make) -> Iterator[Found]:
     other, _ = algorithm.step(algorithm.init(torch.zeros(D), {i: 10 + M - 1 - i for i in range(M)})[0], turned)
     if not torch.allclose(straight.model, other.model, atol=1e-5):
         yield "The names of clients must not change the model.", "Clients 0..5 were renamed to 5..0."
+    yield TRIED
 
 
 PROPERTIES: dict[str, Property] = {

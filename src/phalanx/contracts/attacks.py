@@ -1,5 +1,6 @@
 """The properties of attacks, as `Attack` states them."""
 
+import inspect
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from phalanx.aggregators import Mean
 from phalanx.attacks import Answer, Attack, Knowledge, Role, Update
-from phalanx.contracts.breach import Found, Make, Property, drawing, same, value, written
+from phalanx.contracts.breach import TRIED, Found, Make, Property, drawing, same, value, written
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.rng import generator
@@ -62,6 +63,7 @@ def _update(make: Make) -> Iterator[Found]:
         if sent.shape != update.delta.shape or sent.dtype != update.delta.dtype:
             expected = f"{tuple(update.delta.shape)} in {update.delta.dtype}"
             yield f"It must send a vector of {expected}.", f"It sent {tuple(sent.shape)} in {sent.dtype}."
+        yield TRIED
 
 
 def _repetition(make: Make) -> Iterator[Found]:
@@ -77,6 +79,7 @@ def _repetition(make: Make) -> Iterator[Found]:
         yield "The same stream must poison in the same way. Draw from `rng` only.", "60 images, twice."
     if not same(drawing(), drawn):
         yield "It must not draw from the global generator, but from `rng`.", "The global generator has moved."
+    yield TRIED
 
 
 def _arguments(make: Make) -> Iterator[Found]:
@@ -93,6 +96,7 @@ def _arguments(make: Make) -> Iterator[Found]:
     attack.poison(data, _rng())
     if not same(data.y, _images().y) or not all(map(same, data.inputs.values(), _images().inputs.values())):
         yield "`poison` must not change the data that it is given.", "The given images or labels changed."
+    yield TRIED
 
 
 def _knowledge(make: Make) -> Iterator[Found]:
@@ -112,6 +116,7 @@ def _knowledge(make: Make) -> Iterator[Found]:
         sent = _forged(attack, few[0], known)
         if sent.shape != few[0].delta.shape:
             yield f"With {h} honest updates it must send a vector of {D} entries.", f"It sent {tuple(sent.shape)}."
+        yield TRIED
 
 
 def _data(make: Make) -> Iterator[Found]:
@@ -121,6 +126,7 @@ def _data(make: Make) -> Iterator[Found]:
         yield "`poison` must return a data set of the same classes and inputs.", "60 images of 10 classes."
     elif data.x.shape[1:] != (1, 8, 8):
         yield "`poison` must return a data set of the same classes and shape.", "60 images of 10 classes."
+    yield TRIED
 
 
 def _reports(make: Make) -> Iterator[Found]:
@@ -137,9 +143,13 @@ def _reports(make: Make) -> Iterator[Found]:
     for one in attack.answers(answer, [Answer(k, torch.ones(D)) for k in range(attack.recalls)]):
         if one.delta.shape != (D,) or not isinstance(one.version, int):
             yield "`answers` must return updates with versions.", f"It returned {one!r}."
+    yield TRIED
 
 
-HOOKS = ("part", "poison", "train", "reported_size", "forge", "respond", "delay", "sends_now", "answers")
+ABOUT = ("check_trainer", "goal")  # methods that say something of the attack, and do nothing
+HOOKS = tuple(
+    name for name, each in vars(Attack).items() if inspect.isfunction(each) and name[0] != "_" and name not in ABOUT
+)
 
 
 def _attacks(make: Make) -> Iterator[Found]:
@@ -147,6 +157,7 @@ def _attacks(make: Make) -> Iterator[Found]:
     kind: Any = type(attack)
     if all(getattr(kind, name) is getattr(Attack, name) for name in HOOKS):
         yield "It attacks nothing. Override a method, such as `forge`.", f"{kind.__name__} overrides none."
+    yield TRIED
 
 
 PROPERTIES: dict[str, Property] = {

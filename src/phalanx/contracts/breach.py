@@ -26,20 +26,45 @@ class Breach(NamedTuple):
         return f"{self.property}: {self.sentence} {self.example}"
 
 
-Found = tuple[str, str]  # of a property that does not hold: the sentence, and the example
+class UntriedError(Exception):
+    """A property cannot be tried on this subject: the message says why."""
+
+
+class Examined(NamedTuple):
+    """What the properties of a kind were found to be on one of it."""
+
+    broken: list[Breach]
+    untried: dict[str, str]  # properties that could not be tried, each with the reason
+    holding: list[str]  # those that were tried, and of which no counterexample was found
+
+
+Found = tuple[str, str] | None  # a counterexample: the sentence, and the example; None: one more case that holds
+TRIED = None  # a case that holds; a property without any was not tried
 Make = Callable[[int, int], Any]  # makes the subject for m clients, f of them Byzantine
 Property = Callable[[Make], Iterator[Found]]
 
 
-def breached(properties: Mapping[str, Property], make: Make) -> Iterator[Breach]:
-    """Yield the first counterexample to each property that a subject lacks; an error is one."""
+def examined(properties: Mapping[str, Property], make: Make) -> Examined:
+    """Return the first counterexample to each property that a subject lacks; an error is one."""
+    found = Examined([], {}, [])
     for name, holds in properties.items():
+        tried = False
         try:
-            found = next(holds(make), None)
+            for case in holds(make):
+                if case is not TRIED:
+                    found.broken.append(Breach(name, *case))
+                    break
+                tried = True
+            else:
+                if tried:
+                    found.holding.append(name)
+                else:
+                    found.untried[name] = "none of the cases applies"
+        except UntriedError as why:
+            found.untried[name] = str(why)
         except Exception as error:
-            found = f"It raised {type(error).__name__}.", str(error)
-        if found is not None:
-            yield Breach(name, *found)
+            found.broken.append(Breach(name, f"It raised {type(error).__name__}.", str(error) or "It gave no reason."))
+    return found
 
 
 def value(subject: Any) -> Iterator[Found]:
@@ -51,21 +76,31 @@ def value(subject: Any) -> Iterator[Found]:
         with suppress(FrozenInstanceError):
             setattr(subject, field.name, getattr(subject, field.name))
             yield "It must be immutable: its class a dataclass with `frozen=True`.", f"`{field.name}` could be set."
+    yield TRIED
     if hasattr(subject, "canonical"):  # it says itself what identifies it
         return
     copy = dataclasses.replace(subject)
-    if copy != subject or hash(copy) != hash(subject):
+    try:
+        equal = copy == subject and hash(copy) == hash(subject)
+    except TypeError:  # a list, for example, has no hash
+        equal = False
+    if not equal:
         yield "A copy must be equal. Make the class a frozen dataclass of plain values.", repr(subject)
 
 
 def drawing() -> tuple[Any, ...]:
-    """Return the states of the global generators of NumPy and torch, to be compared by `same`."""
+    """Return the states of the global generators of NumPy and torch, to be compared by `same`.
+
+    Not that of Python: type checkers draw from it.  Who draws from it gives something else the second time.
+    """
     numbers: Any = np.random.get_state()  # noqa: NPY002  (nothing is drawn)
     return numbers[1].tobytes(), numbers[2], torch.get_rng_state()
 
 
 def same(one: Any, other: Any) -> bool:
     """Return whether two values are equal, and tensors within them to the bit."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return same(torch.from_numpy(one), torch.from_numpy(other))
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         alike = one.dtype == other.dtype and one.shape == other.shape
         return alike and same_bits(one.detach().contiguous(), other.detach().contiguous())
@@ -75,7 +110,7 @@ def same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(same, one, other))
     if dataclasses.is_dataclass(one) and type(one) is type(other):
         return all(same(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(one))
-    return bool(one == other)
+    return bool(one == other) or (one != one and other != other)  # noqa: PLR0124  (two NaN)
 
 
 def written(matrix: Tensor) -> str:

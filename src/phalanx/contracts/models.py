@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from phalanx.contracts.breach import Found, Make, Property, same, value
+from phalanx.contracts.breach import TRIED, Found, Make, Property, same, value
 from phalanx.models import Model
 from phalanx.rng import borrowed, generator
 
@@ -71,6 +71,7 @@ def _form(make: Make) -> Iterator[Found]:
             yield "Logits must be finite.", f"Of a batch {tuple(x.shape)} it made NaN or infinity."
         elif bool((logits >= 0).all()) and torch.allclose(logits.sum(1), torch.ones_like(logits.sum(1)), atol=1e-4):
             yield "It must return logits, without a softmax.", "The outputs of an example sum to 1."
+        yield TRIED
 
 
 def _start(make: Make) -> Iterator[Found]:
@@ -84,6 +85,7 @@ def _start(make: Make) -> Iterator[Found]:
             yield "`build` must return a new network.", "Two networks share parameters."
         if not any(each.requires_grad for each in module.parameters()):
             yield "It must have parameters to train.", "None has `requires_grad`."
+        yield TRIED
 
 
 def _training(make: Make) -> Iterator[Found]:
@@ -95,6 +97,7 @@ def _training(make: Make) -> Iterator[Found]:
                 yield "Gradients must be finite.", f"That of {name} is not."
             if gradient is None:
                 yield "Every parameter must change the outputs.", f"{name} does not: it has no gradient."
+        yield TRIED
 
 
 def _repetition(make: Make) -> Iterator[Found]:
@@ -108,6 +111,7 @@ def _repetition(make: Make) -> Iterator[Found]:
         alone, together = module(x[:1]), module(x)[:1]
         if not torch.allclose(alone, together, rtol=1e-3, atol=1e-4):
             yield "In evaluation an example must not depend on others of its batch.", "The first of 3, and alone."
+        yield TRIED
 
 
 PROPERTIES: dict[str, Property] = {

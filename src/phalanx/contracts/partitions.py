@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.contracts.breach import Found, Make, Property, drawing, same, value
+from phalanx.contracts.breach import TRIED, Found, Make, Property, UntriedError, drawing, same, value
 from phalanx.data import Partition
 from phalanx.errors import InfeasibleError
 from phalanx.rng import generator, numpy_generator
@@ -70,6 +70,7 @@ def _form(make: Make) -> Iterator[Found]:
         for part in parts:
             if part.dtype != torch.int64 or not bool((part.diff() > 0).all()):
                 yield "The indices of a client must be int64 and increase.", f"It returned {part.tolist()}. {case}"
+        yield TRIED
 
 
 def _holders(make: Make) -> Iterator[Found]:
@@ -83,6 +84,7 @@ def _holders(make: Make) -> Iterator[Found]:
             yield "Every example must have a client, or set `partial`.", f"Held: {held.tolist()}. {case}"
         if not partition.allow_empty and not all(map(len, parts)):
             yield "Every client must have an example.", f"Sizes: {[*map(len, parts)]}. {case}"
+        yield TRIED
 
 
 def _repetition(make: Make) -> Iterator[Found]:
@@ -92,6 +94,7 @@ def _repetition(make: Make) -> Iterator[Found]:
             yield "The same stream must give the same parts. Draw from `rng` only.", str(case)
         if not same(drawing(), drawn):
             yield "It must not draw from a global generator, but from `rng`.", "The global generator has moved."
+        yield TRIED
 
 
 def _arguments(make: Make) -> Iterator[Found]:
@@ -100,14 +103,18 @@ def _arguments(make: Make) -> Iterator[Found]:
         _made(make).split(given[0], case.clients, numpy_generator(0, "partition"), given[1])
         if not same(given, (case.labels, case.owners)):
             yield "It must not change the labels and owners that it is given.", str(case)
+        yield TRIED
 
 
 def _labels(make: Make) -> Iterator[Found]:
     partition = _made(make)
+    if partition.uses_labels:
+        raise UntriedError("it says that labels count")
     for case in _cases(partition):
         others = case._replace(labels=case.labels.flip(0))
-        if not partition.uses_labels and not same(_split(partition, case), _split(partition, others)):
+        if not same(_split(partition, case), _split(partition, others)):
             yield "Labels change its parts: leave `uses_labels` true.", f"The labels were reversed. {case}"
+        yield TRIED
 
 
 PROPERTIES: dict[str, Property] = {

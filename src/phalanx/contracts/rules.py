@@ -1,40 +1,51 @@
 """The properties of rules, as `Aggregator` states them."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from phalanx.aggregators import Aggregator, Mean, PreAggregator
+from phalanx.aggregators import Aggregator, Mean, Median, PreAggregator
 from phalanx.aggregators.aggregator import TooFewRowsError
-from phalanx.contracts.breach import Found, Make, Property, drawing, same, written
-from phalanx.core import InfeasibleError
+from phalanx.contracts.breach import TRIED, Found, Make, Property, UntriedError, drawing, same, value, written
+from phalanx.core import InfeasibleError, Tolerance
 from phalanx.rng import generator
 
 SIZES = (7, 8, 11)  # rows
+BOUNDS = ("range", "distance", "length")  # what is bounded by what `tolerates` can say of a result
+MAGNITUDES = (1e1, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12)  # of lies
+MEAN = Mean()
+ROUNDING = 1e-5  # of results, whose entries are near one
+NEAR = 3.0  # honest spreads, of a distance that is bounded
+SIGNS: tuple[Callable[[int, int], Tensor], ...] = (  # of the entries of some attackers
+    lambda f, d: torch.ones((f, d)),
+    lambda f, d: -torch.ones(f, d),
+    lambda f, d: (1.0 - 2 * (torch.arange(d) % 2)).expand(f, d),  # by turns in entries
+    lambda f, d: (1.0 - 2 * (torch.arange(f) % 2))[:, None].expand(f, d),  # and in attackers
+)
 EXCEPTIONS = ("translation", "scaling", "order")  # properties that a rule's docstring may except
 
 
-def _made(make: Make, m: int, f: int) -> Aggregator:
-    """Return the rule; of a pre-aggregator, the mean after it."""
+def _made(make: Make, m: int, f: int, then: Aggregator = MEAN) -> Aggregator:
+    """Return the rule; of a pre-aggregator, another one after it."""
     made = make(m, f)
-    rule: Aggregator = made >> Mean() if isinstance(made, PreAggregator) else made
+    rule: Aggregator = made >> then if isinstance(made, PreAggregator) else made
     return rule
 
 
 @lru_cache(16)
 def tolerated(make: Make, m: int) -> int:
-    """Return the number of attackers among m rows that a rule tolerates by its theory; 0 if none."""
-    return max((f for f in range((m + 1) // 2) if _tolerates(_made(make, m, f), m, f)), default=0)
+    """Return the number of attackers among m rows that a rule, or the median after, tolerates by its theory."""
+    return max((f for f in range((m + 1) // 2) if _tolerates(_made(make, m, f, Median()), m, f)), default=0)
 
 
 def _tolerates(rule: Aggregator, m: int, f: int) -> bool:
-    """Return whether a rule of m rows says that f attackers leave its result near the honest rows."""
+    """Return whether a rule of m rows says that f attackers leave its result near the honest rows, or as short."""
     said = rule.tolerates(m)
-    return said.means in ("range", "distance") and said.least <= m and said.allows(Fraction(f, m))
+    return said.means in BOUNDS and said.least <= m and said.allows(Fraction(f, m))
 
 
 def rows(m: int, d: int = 5, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -70,9 +81,16 @@ def _too_few(rule: Aggregator, m: int) -> bool:
 
 
 def cases(make: Make) -> Iterator[tuple[Tensor, Aggregator]]:
-    """Yield rows, and the rule for a number of attackers that it tolerates."""
+    """Yield rows, and the rule for a number of attackers that it tolerates.
+
+    Raises:
+        UntriedError: it gives what is not finite, with which nothing can be compared.
+    """
     for m, f in federations(make):
-        yield rows(m, seed=f), _made(make, m, f)
+        U, made = rows(m, seed=f), _made(make, m, f)
+        if not bool(made(U.clone()).isfinite().all()):
+            raise UntriedError("it gives NaN or infinity for finite rows")
+        yield U, made
 
 
 def near(one: Tensor, other: Tensor, tolerance: float = 1e-6) -> bool:
@@ -80,11 +98,16 @@ def near(one: Tensor, other: Tensor, tolerance: float = 1e-6) -> bool:
     return torch.allclose(one.double(), other.double(), rtol=tolerance, atol=tolerance)
 
 
+def _value(make: Make) -> Iterator[Found]:
+    yield from value(make(SIZES[0], 1))
+
+
 def _translation(make: Make) -> Iterator[Found]:
     for U, made in cases(make):
         shift = torch.linspace(-3, 4, U.shape[1], dtype=U.dtype)
         if not near(made(U + shift), made(U) + shift):
             yield "Rows that are moved must move the result as far.", f"Rows {written(U)}, moved by {written(shift)}."
+        yield TRIED
 
 
 def _scaling(make: Make) -> Iterator[Found]:
@@ -92,6 +115,7 @@ def _scaling(make: Make) -> Iterator[Found]:
         for factor in (1e-3, 0.5, 1e4):
             if not near(made(factor * U) / factor, made(U)):
                 yield "Rows times a positive factor must give the result times it.", f"Rows {written(U)} x {factor}."
+        yield TRIED
 
 
 def _order(make: Make) -> Iterator[Found]:
@@ -100,6 +124,7 @@ def _order(make: Make) -> Iterator[Found]:
         for given, moved in ((None, None), (weights, weights[order])):
             if not near(made(U[order], moved), made(U, given)):
                 yield "The order of clients must not change the result.", f"Rows {written(U)} as {order.tolist()}."
+        yield TRIED
 
 
 def _repetition(make: Make) -> Iterator[Found]:
@@ -109,6 +134,7 @@ def _repetition(make: Make) -> Iterator[Found]:
             yield "The same rows must give the same result. Draw from `points.turn`.", f"Rows {written(U)}, twice."
         if not same(drawing(), drawn):
             yield "It must not draw from the global generator. Use `phalanx.rng`.", f"Rows {written(U)}."
+        yield TRIED
 
 
 def _arguments(make: Make) -> Iterator[Found]:
@@ -120,10 +146,12 @@ def _arguments(make: Make) -> Iterator[Found]:
             yield "It must not change the rows that it is given.", f"Rows {written(U)} became {written(given[0])}."
         if not torch.equal(given[1], weights):
             yield "It must not change the weights that it is given.", f"They became {written(given[1])}."
+        yield TRIED
 
 
 def _form(make: Make) -> Iterator[Found]:
-    for U, made in cases(make):
+    for m, f in federations(make):
+        U, made = rows(m, seed=f), _made(make, m, f)
         for given in (U, U.float()):
             result = made(given)
             if result.shape != given.shape[1:] or result.dtype != given.dtype:
@@ -131,6 +159,7 @@ def _form(make: Make) -> Iterator[Found]:
                 yield f"The result must be a vector {expected}.", f"It was {tuple(result.shape)} in {result.dtype}."
             if not bool(result.isfinite().all()):
                 yield "Finite rows must give a finite result.", f"Rows {written(U)} gave {written(result)}."
+        yield TRIED
 
 
 def _ratios(make: Make) -> Iterator[Found]:
@@ -140,6 +169,7 @@ def _ratios(make: Make) -> Iterator[Found]:
             yield "Only ratios of weights may matter.", f"Rows {written(U)}, weights {written(weights)}, and x 0.1."
         if not near(made(U, equal), made(U)):
             yield "Equal weights must give what no weights give.", f"Rows {written(U)}, each with weight 3.7."
+        yield TRIED
 
 
 def _weights(make: Make) -> Iterator[Found]:
@@ -147,6 +177,7 @@ def _weights(make: Make) -> Iterator[Found]:
         many = (torch.rand(len(U), generator=generator(k, "weights"), dtype=torch.float64) ** 4 for k in range(40))
         if all(near(made(U, weights), made(U)) for weights in many):
             yield "Weights must count. It ignores them: see `points.weights`.", f"Rows {written(U)}, any weights."
+        yield TRIED
 
 
 def _absence(make: Make) -> Iterator[Found]:
@@ -155,6 +186,7 @@ def _absence(make: Make) -> Iterator[Found]:
         weights[2] = 0
         if not near(made(more, weights), made(U)):
             yield "A row without weight must not count.", f"Rows {written(U)}, and a third of 1e30 with weight 0."
+        yield TRIED
 
 
 def _shares(make: Make) -> Iterator[Found]:
@@ -165,37 +197,81 @@ def _shares(make: Make) -> Iterator[Found]:
                 yield "`explained` must give the result of a call.", f"Rows {written(U)}."
             if choice is not None and not near(choice.shares @ U, vector):
                 yield "The shares of `choose` must give the result.", f"Rows {written(U)}, {written(choice.shares)}."
+        yield TRIED
 
 
 def _few_rows(make: Make) -> Iterator[Found]:
-    made = _made(make, 11, tolerated(make, 11))
+    made, worked = _made(make, 11, tolerated(make, 11)), False
     for m in range(1, 12):
         try:
-            made(rows(m))
+            result = made(rows(m))
         except InfeasibleError:
-            pass
+            continue
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             yield "With too few rows it must raise `TooFewRowsError`.", f"{m} rows raised {said}."
+        else:
+            if not bool(result.isfinite().all()):
+                yield "With too few rows it must raise `TooFewRowsError`.", f"{m} rows gave {written(result)}."
+            worked = True
+            yield TRIED
+    if not worked:
+        raise UntriedError("it has no result for 1 to 11 rows")
 
 
 def _attackers(make: Make) -> Iterator[Found]:
-    most = dict(federations(make)).items()  # the last of each number of rows
-    for (m, f), far, dtype in itertools.product(most, (1e12, -1e12), (torch.float32, torch.float64)):
-        U = rows(m, seed=9, dtype=dtype)
-        made = _made(make, m, f)
-        for byzantine in itertools.islice(itertools.combinations(range(m), f), 0, None, 31):
+    """Whoever the attackers are, whatever they send, and however their share of the weight is divided among them."""
+    most = {m: f for m, f in dict(federations(make)).items() if f}  # the last of each number of rows
+    if not most:
+        raise UntriedError("it tolerates no attackers by what its `tolerates` says")
+    every = [*itertools.product(MAGNITUDES, SIGNS, (torch.float32, torch.float64))]
+    order = torch.randperm(len(every), generator=generator(0, "lies")).tolist()
+    lies = itertools.cycle(every[k] for k in order)
+    for m, f in most.items():
+        made = _made(make, m, f, Median())
+        said = made.tolerates(m)
+        for (liars, weights), (magnitude, signs, dtype) in zip(_held(said, m, f), lies, strict=False):
+            U = rows(m, seed=9, dtype=dtype)
             attacked = U.clone()
-            attacked[list(byzantine)] = far
-            honest = U[[i for i in range(m) if i not in byzantine]]
-            error = torch.linalg.vector_norm(made(attacked) - honest.mean(0))
-            spread = torch.linalg.vector_norm(honest - honest.mean(0), dim=1).max()
-            if not error <= 3 * spread:
-                wrong = f"Rows {list(byzantine)} of {written(U)} at {far:g} moved it by {float(error):.3g}."
-                yield f"It claims to tolerate {f} of {m} attackers.", wrong
+            attacked[liars] = magnitude * signs(len(liars), U.shape[1]).to(dtype)
+            if not _bounded(said.means, made(attacked, weights), U, liars, weights):
+                who = f"Rows {liars}" if weights is None else f"Weights {written(weights)}, and rows {liars}"
+                yield f"It claims to tolerate {f} of {m} attackers.", f"{who} of {written(U)} at {magnitude:g}."
+            yield TRIED
+
+
+def _held(said: Tolerance, m: int, f: int) -> Iterator[tuple[list[int], Tensor | None]]:
+    """Yield attackers, with weights by which they hold what is tolerated: f alike, f unlike, one heavy, many light."""
+    draw = generator(m, "attackers")
+    for first in range(m):
+        yield [(first + k) % m for k in range(f)], None
+    yield from ((torch.randperm(m, generator=draw)[:f].tolist(), None) for _ in range(2 * m))
+    if said.equal:
+        return
+    held = float(said.share) * (1 - 1e-3 * said.strict) if said.means == "range" else f / m
+    for first, many in itertools.product(range(m), (f, f, 1, m // 2 + 1)):
+        liars = [(first + k) % m for k in range(many)]
+        weights = 0.1 + torch.rand(m, generator=draw, dtype=torch.float64)
+        honest = torch.ones(m, dtype=torch.bool).index_fill(0, torch.tensor(liars), value=False)
+        weights[~honest] *= held / (1 - held) * weights[honest].sum() / weights[~honest].sum()
+        yield liars, weights
+
+
+def _bounded(means: str, result: Tensor, U: Tensor, liars: list[int], weights: Tensor | None) -> bool:
+    """Return whether a result is what a rule promises of it, whatever the attackers have sent."""
+    kept = [i for i in range(len(U)) if i not in liars]
+    honest, result = U[kept].double(), result.double()
+    if means == "range":
+        return bool(((honest.amin(0) - ROUNDING <= result) & (result <= honest.amax(0) + ROUNDING)).all())
+    if means == "length":
+        return bool(result.norm() <= honest.norm(dim=1).max() + ROUNDING)
+    w = torch.ones(len(kept), dtype=torch.float64) if weights is None else weights[kept]
+    centre = w @ honest / w.sum()
+    return bool((result - centre).norm() <= NEAR * (honest - centre).norm(dim=1).max())
 
 
 PROPERTIES: dict[str, Property] = {
+    "value": _value,
     "repetition": _repetition,
     "arguments": _arguments,
     "form": _form,

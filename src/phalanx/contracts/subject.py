@@ -10,7 +10,7 @@ from phalanx.aggregators import Aggregator, Median, NearestNeighborMixing, PreAg
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack, SignFlip
 from phalanx.contracts import algorithms, attacks, models, partitions, rules, tasks, weightings
-from phalanx.contracts.breach import Breach, Make, Property, breached
+from phalanx.contracts.breach import Breach, Examined, Make, Property, examined
 from phalanx.core import Algorithm
 from phalanx.data import Partition
 from phalanx.errors import InfeasibleError
@@ -76,6 +76,11 @@ def made_for(subject: Any, settings: Mapping[str, Any], m: int, f: int) -> Any:
     """
     every = dataclasses.fields(subject) if dataclasses.is_dataclass(subject) else ()
     fields = [field for field in every if field.init]
+    if own := sorted(inspect.signature(subject).parameters.keys() - {field.name for field in fields}):
+        raise InfeasibleError(
+            f"{subject.__name__} has an `__init__` of its own, with {', '.join(own)}. Make it a frozen dataclass, "
+            "which has a field for each."
+        )
     needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
     values = {name: kind.stand_in for name in needed for base, kind in KINDS.items() if base in _types(subject, name)}
     counted = dict.fromkeys(ATTACKERS, f) | dict.fromkeys(SHARES, f / m)
@@ -119,13 +124,22 @@ def breaches(subject: type, without: Collection[str] = (), **settings: Any) -> l
         >>> [breach.property for breach in breaches(First)]
         ['order', 'weights', 'shares']
     """
-    return breaches_of(subject, lambda m, f: settings, without)
+    return examine(subject, lambda m, f: settings, without).broken
 
 
-def breaches_of(
+def examine(
     subject: type, settings: Callable[[int, int], Mapping[str, Any]], without: Collection[str] = ()
-) -> list[Breach]:
-    """Return the same, with fields that depend on the number of clients and on that of the Byzantine among them."""
+) -> Examined:
+    """Return which properties a class lacks, which it has, and which could not be tried.
+
+    Args:
+        subject: as for `breaches`.
+        settings: its fields, for a number of clients and that of the Byzantine among them.
+        without: as for `breaches`.
+
+    Raises:
+        InfeasibleError: as for `breaches`.
+    """
     properties = kind_of(subject).properties
     if unknown := sorted({*without} - {*rules.EXCEPTIONS}):
         raise InfeasibleError(f"Only {', '.join(rules.EXCEPTIONS)} can be left out, got {unknown[0]}.")
@@ -134,7 +148,7 @@ def breaches_of(
         return made_for(subject, settings(m, f), m, f)
 
     make(8, 1)  # what cannot be made breaks no property
-    return list(breached({name: holds for name, holds in properties.items() if name not in without}, _remembered(make)))
+    return examined({name: holds for name, holds in properties.items() if name not in without}, _remembered(make))
 
 
 def _remembered(make: Make) -> Make:

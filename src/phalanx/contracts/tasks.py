@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from phalanx.contracts.breach import Found, Make, Property, drawing, same, value
+from phalanx.contracts.breach import TRIED, Found, Make, Property, drawing, same, value
 from phalanx.data import NO_LABEL, Dataset
 from phalanx.rng import generator
 from phalanx.training import Task
@@ -70,6 +70,7 @@ def _loss(make: Make) -> Iterator[Found]:
             yield "The loss must be differentiable.", f"With {kind} it has no gradient."
         elif not bool(torch.autograd.grad(loss, outputs)[0].isfinite().all()):
             yield "The gradient of the loss must be finite.", f"With {kind} it is not."
+        yield TRIED
 
 
 def _mean(make: Make) -> Iterator[Found]:
@@ -79,6 +80,7 @@ def _mean(make: Make) -> Iterator[Found]:
         twice = task.loss(torch.cat([outputs, outputs]), torch.cat([data.y, data.y]))
         if not torch.allclose(twice, loss, rtol=1e-4):
             yield "The loss must be a mean.", f"With {kind} it was {loss:.4g}, and {twice:.4g} with each example twice."
+        yield TRIED
         if kind == "6 labels of 5":
             continue  # the mean over labels weighs examples by the number of theirs
         parts = torch.stack([task.loss(outputs[k : k + 1], data.y[k : k + 1]) for k in range(N)])
@@ -102,6 +104,7 @@ def _counts(make: Make) -> Iterator[Found]:
             yield "`correct` must return no more labels than there are.", f"{len(right)} of {count} with {kind}."
         if right is not None and hits is not None and int(hits.sum()) != len(right):
             yield "`hits` must count what `correct` returns.", f"{int(hits.sum())} and {len(right)} with {kind}."
+        yield TRIED
 
 
 def _repetition(make: Make) -> Iterator[Found]:
@@ -115,6 +118,7 @@ def _repetition(make: Make) -> Iterator[Found]:
             yield "It must not change the outputs and labels that it is given.", f"With {kind} they changed."
         if not same(drawing(), drawn):
             yield "It must not draw from a global generator.", "The global generator has moved."
+        yield TRIED
 
 
 def _outputs(make: Make) -> Iterator[Found]:
@@ -122,6 +126,7 @@ def _outputs(make: Make) -> Iterator[Found]:
         width = _made(make).outputs(data)
         if not isinstance(width, int) or isinstance(width, bool) or width < 1:
             yield "`outputs` must return an integer of at least 1.", f"With {kind} it returned {width!r}."
+        yield TRIED
 
 
 PROPERTIES: dict[str, Property] = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 
-from phalanx.contracts.breach import Found, Make, Property, drawing, same, value
+from phalanx.contracts.breach import TRIED, Found, Make, Property, drawing, same, value
 from phalanx.errors import InfeasibleError
 from phalanx.rng import numpy_generator
 from phalanx.weighting import Preprocess
@@ -34,13 +34,18 @@ def _weights(weighting: Preprocess, sizes: Mapping[int, int]) -> dict[int, float
         return None
 
 
+def _feasible(make: Make) -> list[dict[int, int]]:
+    """Return the sizes that have weights."""
+    return [sizes for sizes in SIZES if _weights(_made(make), sizes) is not None]
+
+
 def _value(make: Make) -> Iterator[Found]:
     yield from value(_made(make))
 
 
 def _form(make: Make) -> Iterator[Found]:
     weighting = _made(make)
-    there = [sizes for sizes in SIZES if _weights(weighting, sizes) is not None]
+    there = _feasible(make)
     if not there:
         yield "Some sizes must have weights.", f"It raised `InfeasibleError` for {SIZES[0]} and all others."
     made = [(sizes, weighting(dict(sizes))) for sizes in there] + [
@@ -51,15 +56,17 @@ def _form(make: Make) -> Iterator[Found]:
             yield "Every client must have a weight, and no other.", f"Of {sizes} it made {weights}."
         if not all(0 <= weight < math.inf for weight in weights.values()) or not any(weights.values()):
             yield "Weights must be finite and at least 0, one above 0.", f"Of {sizes} it made {weights}."
+        yield TRIED
 
 
 def _repetition(make: Make) -> Iterator[Found]:
-    for sizes in SIZES:
+    for sizes in _feasible(make):
         drawn = drawing()
         if not same(_weights(_made(make), sizes), _weights(_made(make), sizes)):
             yield "The same sizes must give the same weights.", f"{sizes}, twice."
         if not same(drawing(), drawn):
             yield "It must not draw from a global generator.", "The global generator has moved."
+        yield TRIED
 
 
 def _arguments(make: Make) -> Iterator[Found]:
@@ -69,11 +76,12 @@ def _arguments(make: Make) -> Iterator[Found]:
             _made(make).enrolled(given)
         if given != sizes:
             yield "It must not change the sizes that it is given.", f"{sizes} became {given}."
+        yield TRIED
 
 
 def _names(make: Make) -> Iterator[Found]:
     """Clients in another order, and with other names, get the weights of their sizes."""
-    for sizes in SIZES:
+    for sizes in _feasible(make):
         moved = dict(reversed(sizes.items()))
         named = {client + 100: size for client, size in sizes.items()}
         before, order, names = (_weights(_made(make), given) for given in (sizes, moved, named))
@@ -81,6 +89,7 @@ def _names(make: Make) -> Iterator[Found]:
             yield "The order of clients must not change their weights.", f"{sizes}, reversed."
         if before is not None and not _near({client + 100: weight for client, weight in before.items()}, names):
             yield "The names of clients must not change their weights.", f"{sizes}, each name plus 100."
+        yield TRIED
 
 
 def _near(one: Mapping[int, float] | None, other: Mapping[int, float] | None) -> bool:
@@ -95,6 +104,8 @@ def _share(make: Make) -> Iterator[Found]:
         weighting, n = _made(make), len(sizes)
         for q, (attackers, reported) in itertools.product(range(f + 1, n + 1), _attacked(sizes, min(f, n))):
             share = _worst(weighting, reported, attackers, q)
+            if share is None:
+                continue
             for known in (None, reported):
                 said = weighting.held(known, f, q, n)
                 case = f"f = {f}, q = {q}, the sizes {'any' if known is None else reported}"
@@ -102,6 +113,7 @@ def _share(make: Make) -> Iterator[Found]:
                     yield "`held` must return a share in [0, 1].", f"It returned {said} for {case}."
                 if share > said + SLACK:
                     yield "`held` must bound the attackers' weight.", f"Of {case}: {said}, and {float(share):.3g}."
+            yield TRIED
 
 
 def _attacked(sizes: Mapping[int, int], f: int) -> Iterator[tuple[Sequence[int], dict[int, int]]]:
@@ -112,13 +124,13 @@ def _attacked(sizes: Mapping[int, int], f: int) -> Iterator[tuple[Sequence[int],
         yield attackers, {**sizes, **dict.fromkeys(attackers, HUGE)}
 
 
-def _worst(weighting: Preprocess, sizes: Mapping[int, int], attackers: Sequence[int], q: int) -> Fraction:
-    """Return the attackers' share of the weight among themselves and the q - f smallest others; 0 if it has none."""
+def _worst(weighting: Preprocess, sizes: Mapping[int, int], attackers: Sequence[int], q: int) -> Fraction | None:
+    """Return the attackers' share of the weight among themselves and the q - f smallest others; None for no weights."""
     others = sorted(sizes.keys() - {*attackers}, key=lambda client: sizes[client])[: q - len(attackers)]
     try:
         weights = weighting.among(weighting.enrolled(dict(sizes)), sorted([*attackers, *others]))
     except InfeasibleError:
-        return Fraction(0)
+        return None
     exact = {client: Fraction(weight) for client, weight in weights.items()}
     total = sum(exact.values(), Fraction(0))
     return sum((exact[client] for client in attackers), Fraction(0)) / total if total else Fraction(0)
