@@ -59,16 +59,21 @@ class Processes(Pool):
 
     @override
     def start(self, wanted: int) -> None:
-        if self._stillborn >= STILLBORN and not self.workers:
-            raise ConnectionError(
-                f"{self._stillborn} processes ended before they were ready; standard error has the reasons. {SCRIPT}"
-            )
         while len(self.processes) < min(wanted, self.count):
             assert self.task is not None
             self.begin(self.task)
 
     def begin(self, task: Task) -> Connection:
-        """Start a process, which is given jobs once it is ready."""
+        """Start a process, which is given jobs once it is ready.
+
+        Raises:
+            ConnectionError: several have died before they were ready.
+            InfeasibleError: this is itself a process that only begins.
+        """
+        if self._stillborn >= STILLBORN and not self.workers:
+            raise ConnectionError(
+                f"{self._stillborn} processes in a row ended before they were ready; see their errors above. {SCRIPT}"
+            )
         here, there = CONTEXT.Pipe()
         process = CONTEXT.Process(target=work, args=(there, task, self.threads), daemon=True)
         with _deaf():
@@ -95,9 +100,12 @@ class Processes(Pool):
             message: Message = connection.recv()
         except (EOFError, ConnectionResetError):
             self.processes[connection].join()
-            self._stillborn += connection not in self.workers
-            self.workers.setdefault(connection, [])
-            return Died(connection, _death(self.stop(connection)))
+            code = self.stop(connection)
+            if connection in self.workers:
+                return Died(connection, _death(code, "in the middle of the run"))
+            self.workers[connection] = []
+            self._stillborn += 1
+            return Died(connection, f"{_death(code, 'before it was ready')} {SCRIPT}")
         if isinstance(message, Ready):
             self._stillborn = 0
             return Ready(connection)
@@ -165,10 +173,10 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _death(code: int | None) -> str:
+def _death(code: int | None, when: str) -> str:
     """Return in words how a process ended."""
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         memory = ", as the operating system does when memory runs out: give fewer --jobs" * (name == "SIGKILL")
         return f"Its process was killed by the signal {name}{memory}."
-    return f"Its process ended with the status {code}, in the middle of the run."
+    return f"Its process ended with the status {code}, {when}."

@@ -48,7 +48,7 @@ def test_a_script_that_starts_processes_when_it_is_read_is_told_what_is_missing(
     )
     assert done.returncode == 1
     *_, last = done.stderr.strip().splitlines()
-    assert last.startswith("ConnectionError: 3 processes ended before they were ready")
+    assert last.startswith("ConnectionError: 3 processes in a row ended before they were ready")
     assert "below the line `if __name__ == '__main__':`" in last
     assert done.stderr.count("InfeasibleError: A script that starts processes does so below") == 3
 
