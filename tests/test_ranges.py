@@ -217,3 +217,16 @@ def test_all_that_is_wrong_is_said_at_once():
         ValueError, match=r"^rate must lie in \[0, 1\), got 1: it is a share; count must lie in \[2, 4\]"
     ):
         Two(1, 5)
+
+
+@dataclass(frozen=True)
+class Noted(CheckedFields):
+    """A field with a note that has no hash, as other libraries may write one."""
+
+    share: Annotated[float, ["of all"], Meta(ge=0, le=1)] = 0.5
+
+
+def test_a_note_without_a_hash_beside_a_range_does_no_harm():
+    assert Noted(0.25).share == 0.25
+    with pytest.raises(ValueError, match=r"share must be a number in \[0, 1\], got 2"):
+        Noted(2.0)
