@@ -228,5 +228,5 @@ class Noted(CheckedFields):
 
 def test_a_note_without_a_hash_beside_a_range_does_no_harm():
     assert Noted(0.25).share == 0.25
-    with pytest.raises(ValueError, match=r"share must be a number in \[0, 1\], got 2"):
+    with pytest.raises(ValueError, match=r"share must lie in \[0, 1\], got 2"):
         Noted(2.0)
