@@ -89,7 +89,7 @@ def test_a_rule_that_holds_what_it_must(checked):
 def test_a_rule_that_returns_its_first_row(checked):
     status, out, _ = checked("mine.First")
     assert status == 1
-    assert "Not tried: attackers, since it tolerates no attackers by what its `tolerates` says." in out
+    assert "Not tried: attackers, since its `tolerates` bounds no range, distance or length." in out
     assert not re.search(r"hold: .*attackers", out)
     assert "order: The order of clients must not change the result. Rows [[" in out
     assert "weights: Weights must count. It ignores them: see `points.weights`." in out

@@ -468,6 +468,15 @@ class Deep(Cut):
         return points.combine(kept / kept.sum())
 
 
+class Shallow(Median):
+    """Follows a row of a length that few lies have."""
+
+    def aggregate(self, points):
+        lengths = points.matrix.double().norm(dim=1)
+        odd = (lengths > 30) & (lengths < 60)
+        return points.matrix[odd][0].clone() if bool(odd.any()) else super().aggregate(points)
+
+
 class Lopsided(Median):
     """A median without weights, a mean with unequal ones."""
 
@@ -698,6 +707,7 @@ PLANTED = (
     (Sample, {"few rows"}),
     (Cut, {"attackers"}),
     (Deep, {"attackers"}),
+    (Shallow, {"attackers"}),
     (Lopsided, {"attackers"}),
     (Rooted, {"attackers"}),
     (Doubting, {"attackers"}),

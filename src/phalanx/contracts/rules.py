@@ -16,7 +16,8 @@ from phalanx.rng import generator
 
 SIZES = (7, 8, 11)  # rows
 BOUNDS = ("range", "distance", "length")  # what is bounded by what `tolerates` can say of a result
-MAGNITUDES = (1e1, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12)  # of lies
+LEAST, MOST = 3.0, 1e12  # size of lies
+GOLDEN = (5**0.5 - 1) / 2  # multiples of which, but for whole parts, fill an interval evenly
 MEAN = Mean()
 ROUNDING = 1e-5  # of results, whose entries are near one
 NEAR = 3.0  # honest spreads, of a distance that is bounded
@@ -223,14 +224,14 @@ def _attackers(make: Make) -> Iterator[Found]:
     """Whoever the attackers are, whatever they send, and however their share of the weight is divided among them."""
     most = {m: f for m, f in dict(federations(make)).items() if f}  # the last of each number of rows
     if not most:
-        raise UntriedError("it tolerates no attackers by what its `tolerates` says")
-    every = [*itertools.product(MAGNITUDES, SIGNS, (torch.float32, torch.float64))]
-    order = torch.randperm(len(every), generator=generator(0, "lies")).tolist()
-    lies = itertools.cycle(every[k] for k in order)
+        raise UntriedError("its `tolerates` bounds no range, distance or length")
+    kinds = itertools.cycle(itertools.product(SIGNS, (torch.float32, torch.float64)))
+    lies = itertools.count()
     for m, f in most.items():
         made = _made(make, m, f, Median())
         said = made.tolerates(m)
-        for (liars, weights), (magnitude, signs, dtype) in zip(_held(said, m, f), lies, strict=False):
+        for (liars, weights), (signs, dtype), lie in zip(_held(said, m, f), kinds, lies, strict=False):
+            magnitude = LEAST * (MOST / LEAST) ** (lie * GOLDEN % 1)
             U = rows(m, seed=9, dtype=dtype)
             attacked = U.clone()
             attacked[liars] = magnitude * signs(len(liars), U.shape[1]).to(dtype)
