@@ -37,6 +37,13 @@ KINDS = {
 T = TypeVar("T")
 
 
+def table_reader(name: str) -> str:
+    """Return the class of `phalanx.data` that reads a table in a file of this name; empty if none does."""
+    lower = name.lower()
+    plain = re.sub(r"\.(gz|bz2|xz|zip|zst)$", "", lower)
+    return "CSV" if plain.endswith((".csv", ".tsv")) else "Parquet" if lower.endswith((".parquet", ".pq")) else ""
+
+
 def contents(path: Path, most: int) -> bytes:
     """Return what a file holds, which is at most so many bytes.
 

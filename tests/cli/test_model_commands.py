@@ -9,6 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from commandline import said
 from flower.federations import SMALL, at_nodes, coordinator, honest
 from phalanx import Record
 from phalanx.algorithms import RFFL
@@ -30,15 +31,6 @@ def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "done"
     assert main([*RUN, "--keep_best", "--folder", str(folder)]) == 0
     return folder
-
-
-def said(capsys, *command):
-    try:
-        status = main([str(word) for word in command])
-    except SystemExit as stop:
-        status = stop.code
-    out, err = capsys.readouterr()
-    return status, out, err
 
 
 # Evaluate

@@ -7,11 +7,13 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import safetensors.torch
 import torch
 
+from commandline import said
 from phalanx import Record, Run, Until, simulate
 from phalanx.cli.main import main
-from phalanx.data import CSV, HeldOut, Schema
+from phalanx.data import CSV, HeldOut, Natural, Schema
 
 N = 120
 
@@ -23,15 +25,6 @@ def patients(seed, n=N):
     sick = np.where(age / 12 - marker / 2 + rng.normal(0, 0.3, n) > 2.5, "sick", "well")
     frame = {"age": age, "marker": marker, "sex": rng.choice(["f", "m"], n), "site": rng.choice(["Bern", "Rome"], n)}
     return pd.DataFrame({**frame, "state": sick})
-
-
-def said(capsys, *command):
-    try:
-        status = main([str(word) for word in command])
-    except SystemExit as stop:
-        status = stop.code
-    out, err = capsys.readouterr()
-    return status, out, err
 
 
 @pytest.fixture(scope="module")
@@ -101,17 +94,150 @@ def test_of_a_file_that_was_trained_on_the_test_rows_are_used(done, capsys, tmp_
     assert accuracy(own)[0] == str(Record.load(done / "run").summary.data.test) != str(N)
 
 
+LEFT = re.compile(r"(\d+) of (\d+) rows are left out: their inputs and label are those of rows that the models were")
+
+
+def forms(frame, folder):
+    """Files with the same rows as the run's own, none of which is the same file."""
+    frame.sample(frac=1, random_state=0).to_csv(folder / "shuffled.csv", index=False)
+    frame.sample(frac=1, axis=1, random_state=0).to_csv(folder / "columns.csv", index=False)
+    pd.concat([frame, patients(1, 30)]).to_csv(folder / "longer.csv", index=False)
+    frame.to_csv(folder / "packed.csv.gz", index=False)
+    frame.to_parquet(folder / "other.parquet")
+    return ("shuffled.csv", "columns.csv", "longer.csv", "packed.csv.gz", "other.parquet")
+
+
+def test_rows_of_the_training_are_left_out_of_other_files(done, capsys, tmp_path):
+    """Whatever the order of rows and columns, and the format: what remains are the test rows, and new ones."""
+    _, own, _ = said(capsys, "evaluate", done / "run")
+    tests, train = (getattr(Record.load(done / "run").summary.data, part) for part in ("test", "train"))
+    for name in forms(patients(0), tmp_path):
+        status, out, err = said(capsys, "evaluate", done / "run", "--data", tmp_path / name)
+        more = 30 if name == "longer.csv" else 0
+        assert (status, LEFT.search(err).groups()) == (0, (str(train), str(N + more))), name
+        assert accuracy(out)[0] == str(tests + more)
+        assert more or accuracy(out) == accuracy(own)
+        _, out, _ = said(capsys, "evaluate", done / "run", "--data", tmp_path / name, "--json")
+        assert json.loads(out)["left_out"] == train
+        _, out, err = said(capsys, "evaluate", done / "run", "--data", tmp_path / name, "--equal_rows", "true")
+        assert (accuracy(out)[0], err) == (str(N + more), "")
+    _, out, err = said(capsys, "evaluate", done / "run", "--data", done / "new.csv", "--json")
+    assert (json.loads(out)["left_out"], err) == (0, "")
+    kept = CSV(str(done / "old.csv"), "state", owner="site").load()[0]
+    whole = Record.load(done / "run").schema.dataset(patients(0))
+    trained = [any(torch.equal(row, one) for one in kept.x) for row in whole.x]
+    patients(0)[trained].to_csv(tmp_path / "trained.csv", index=False)
+    status, _, err = said(capsys, "evaluate", done / "run", "--data", tmp_path / "trained.csv")
+    assert (status, f"All {train} rows of" in err) == (2, True), err
+
+
+def test_the_file_of_the_run_with_more_rows_is_refused_and_a_missing_one_is_said(done, capsys, tmp_path):
+    before = (done / "old.csv").read_bytes()
+    try:
+        pd.concat([patients(0), patients(1, 5)]).to_csv(done / "old.csv", index=False)
+        (tmp_path / "link.csv").symlink_to(done / "old.csv")
+        for data in ((), ("--data", done / "old.csv"), ("--data", tmp_path / "link.csv")):
+            status, _, err = said(capsys, "evaluate", done / "run", *data)
+            assert (status, "is not as it was in training, so that it is not known which" in err) == (2, True), err
+        (done / "old.csv").unlink()
+        status, out, err = said(capsys, "evaluate", done / "run", "--data", done / "new.csv", "--json")
+        assert (status, json.loads(out)["left_out"], json.loads(out)["examples"]) == (0, None, N)
+        assert "The run's own data is not there as it was" in err
+    finally:
+        (done / "old.csv").write_bytes(before)
+
+
+def test_other_data_of_a_run_are_as_they_were_too(done, capsys, tmp_path):
+    folder = tmp_path / "held"
+    patients(0).to_csv(tmp_path / "own.csv", index=False)
+    plan = Run(data=HeldOut(CSV(str(tmp_path / "own.csv"), "state")), clients=2, until=Until(1))
+    simulate(plan, folder=folder)
+    assert said(capsys, "evaluate", folder)[0] == 0
+    patients(0)[::-1].to_csv(tmp_path / "own.csv", index=False)
+    for data in ((), ("--data", tmp_path / "own.csv")):
+        status, _, err = said(capsys, "evaluate", folder, *data)
+        assert (status, "is not as it was in training" in err) == (2, True), err
+
+
+NAMES = {"numbers": range(1, 13), "codes": [f"{k:02d}" for k in range(1, 13)], "words": [f"h{k}" for k in range(12)]}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_owners_are_the_same_in_training_and_evaluation(kind, capsys, tmp_path):
+    """Twelve: as texts 10 comes before 2, as numbers after it."""
+    frame = patients(0, 240).assign(site=[NAMES[kind][k % 12] for k in range(240)])
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    data = CSV(str(tmp_path / "own.csv"), "state", owner="site")
+    simulate(Run(data=data, partition=Natural(), clients=12, until=Until(1)), folder=tmp_path / "run")
+    names = [*map(str, NAMES[kind])]
+    assert [one.name for one in Record.load(tmp_path / "run").summary.clients.values()] == sorted(
+        names, key=int if kind == "numbers" else None
+    )
+    _, out, _ = said(capsys, "evaluate", tmp_path / "run", "--json")
+    new = patients(1, 24).assign(site=[NAMES[kind][k] for k in (0, 11) * 12])
+    new.to_csv(tmp_path / "new.csv", index=False)
+    new.to_parquet(tmp_path / "new.parquet")
+    several = ("CSV", "--data.path", tmp_path / "new.csv", "--data.label", "state")  # which names no owner
+    own = {each["name"]: each["accuracy_on_own_examples"] for each in json.loads(out)["clients"]}
+    assert {*own} == {*names}
+    assert None not in own.values()
+    found = set()
+    for other in ((tmp_path / "new.csv",), (tmp_path / "new.parquet",), several):
+        _, out, _ = said(capsys, "evaluate", tmp_path / "run", "--data", *other, "--json")
+        own = {each["name"]: each["accuracy_on_own_examples"] for each in json.loads(out)["clients"]}
+        assert [name for name, share in own.items() if share is not None] == [names[0], names[11]]
+        found.add(out)
+    assert len(found) == 1
+    new.assign(site=new["site"].astype(object).where(new.index != 7)).to_csv(tmp_path / "gap.csv", index=False)
+    status, _, err = said(capsys, "evaluate", tmp_path / "run", "--data", tmp_path / "gap.csv")
+    assert (status, "Column 'site' is empty in 1 of 24 rows (the first: row 8)" in err) == (2, True), err
+    found = said(capsys, "predict", tmp_path / "run", "--data", tmp_path / "gap.csv", "-o", tmp_path / "out.csv")
+    assert found[0] == 0, "a prediction needs no owner"
+
+
+def test_owners_that_only_the_test_file_lacks(capsys, tmp_path):
+    frame = patients(0, 120).assign(site=[*"abc"] * 40)
+    frame[:90].to_csv(tmp_path / "train.csv", index=False)
+    frame[90:].query("site != 'a'").to_csv(tmp_path / "test.csv", index=False)
+    data = CSV(str(tmp_path / "train.csv"), "state", test=str(tmp_path / "test.csv"), owner="site")
+    simulate(Run(data=data, partition=Natural(), clients=3, until=Until(1)), folder=tmp_path / "run")
+    for given in ((), ("--data", tmp_path / "test.csv")):
+        _, out, err = said(capsys, "evaluate", tmp_path / "run", *given, "--json")
+        found = json.loads(out)
+        assert (found["examples"], found["left_out"], err) == (20, 0, "")
+
+
+def test_a_model_of_nan_is_not_evaluated(capsys, tmp_path):
+    patients(0).to_csv(tmp_path / "own.csv", index=False)
+    simulate(Run(data=CSV(str(tmp_path / "own.csv"), "state"), clients=2, until=Until(1)), folder=tmp_path / "run")
+    (tmp_path / "run" / "seal.json").unlink()
+    path = tmp_path / "run" / "model.safetensors"
+    state = safetensors.torch.load_file(path)
+    safetensors.torch.save_file({name: value * torch.nan for name, value in state.items()}, path)
+    status, out, err = said(capsys, "evaluate", tmp_path / "run", "--json")
+    assert (status, json.loads(out)["model"]["accuracy"]) == (1, None)
+    assert {each["accuracy"] for each in json.loads(out)["classes"]} == {None}
+    assert "outputs of the model are NaN or infinite: global model, client 0, client 1" in err
+    command = ("predict", tmp_path / "run", "--data", tmp_path / "own.csv", "-o", tmp_path / "out.csv")
+    status, _, err = said(capsys, *command)
+    assert (status, f"NaN or infinite for {N} of {N} rows (the first: row 1)" in err) == (2, True), err
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_which_rows_were_trained_on_must_be_known(done, capsys, tmp_path):
     folder = tmp_path / "held"
     plan = Run(data=HeldOut(CSV(str(done / "old.csv"), "state")), clients=2, until=Until(1))
     simulate(plan, folder=folder)
     status, _, err = said(capsys, "evaluate", folder, "--data", done / "old.csv")
-    assert (status, "were trained on rows of" in err) == (2, True), err
+    assert (status, LEFT.search(err).groups()) == (0, ("77", str(N))), "0.8 of 0.8 of the rows"
     frame, before = patients(0), (done / "old.csv").read_bytes()
     try:
-        frame.assign(age=frame["age"] + 1).to_csv(done / "old.csv", index=False)
+        frame[::-1].to_csv(done / "old.csv", index=False)
         status, _, err = said(capsys, "evaluate", done / "run")
         assert (status, "old.csv is not as it was in training, so that it is not known" in err) == (2, True), err
+        (tmp_path / "moved.csv").write_bytes(before)
+        status, _, err = said(capsys, "evaluate", folder, "--data", tmp_path / "moved.csv")
+        assert (status, "were trained on rows of" in err) == (2, True), err
     finally:
         (done / "old.csv").write_bytes(before)
 

@@ -21,8 +21,14 @@ def rows(form, head="a,b,y", body=BODY):
 GOOD = rows(lambda i, a, b, y: f"{a},{b},{y}")
 OPTIONS = ("--data.label", "y")
 CASES = {  # the file, further options, and what the message says
-    "missing values": (GOOD + "0.5,,1\n,0.2,0\n", (), r"t\.csv: Values are missing in 'a' \(1\), 'b' \(1\) of 42 rows"),
-    "a missing label": (GOOD + "0.5,0.1,\n", (), r"Values are missing in 'y' \(1\) of 41 rows\. Fill them, set impute"),
+    "missing values": (
+        GOOD + "0.5,,1\n,0.2,0\n", (),
+        r"t\.csv: Values are missing in 'a' \(1, the first in row 42\), 'b' \(1, the first in row 41\) of 42 rows",
+    ),
+    "a missing label": (
+        GOOD + "0.5,0.1,\n", (),
+        r"Values are missing in 'y' \(1, the first in row 41\) of 41 rows\. Fill them, set impute",
+    ),
     "a header only": ("a,b,y\n", (), r"t\.csv: The table has no rows\. Give it a row for each example"),
     "an empty file": ("", (), r"t\.csv is empty\. Name a file with a row for each example"),
     "one class": (rows(lambda i, a, b, y: f"{a},{b},1"), (), "at least 2 classes, got 1. Check the labels"),
@@ -161,7 +167,7 @@ def test_new_rows_are_scaled_as_those_of_the_training(trained, monkeypatch, caps
     monkeypatch.chdir(trained)
     body = [(a / 100, 0.5, int(a > 50)) for a in range(0, 101, 2)]
     (trained / "large.csv").write_text(rows(lambda i, a, b, y: f"{a},{b},{y}", body=body))
-    (trained / "new.csv").write_text(rows(lambda i, a, b, y: f"{a},{b},{y}", body=body[40:]))
+    (trained / "new.csv").write_text(rows(lambda i, a, b, y: f"{a - 0.001},{b},{y}", body=body[40:]))
     assert main([*small("--data", "CSV", "--data.path", "large.csv", *OPTIONS), "--folder", "large",
                  "--training.lr", "1", "--training.epochs", "20", "--until.steps", "5",
                  "--accept", '["leak:a"]']) == 0  # fmt: skip

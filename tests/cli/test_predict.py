@@ -6,12 +6,13 @@ import pandas as pd
 import pytest
 import torch
 
-from cli.test_model_tables import said
+from commandline import said
 from phalanx import Record
 from phalanx.cli.main import main
 from phalanx.data import Schema
 from phalanx.data.tables import TargetScale
 from phalanx.runs.predicting import Meaning
+from phalanx.runs.seal import SEAL, members
 from phalanx.runs.table_graph import with_table
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -157,6 +158,67 @@ def test_the_network_alone(run, capsys, tmp_path):
     assert [each.name for each in session.get_inputs()] == ["examples"]
 
 
+def test_no_file_that_is_needed_is_overwritten(run, capsys, tmp_path):
+    """The table, the run's own data, and all files of the record, also by a link."""
+    folder, labels, gaps = run
+    rows(1, labels, 20, gaps=0.1 if gaps else 0).to_csv(tmp_path / "new.csv", index=False)
+    (tmp_path / "link.csv").symlink_to(tmp_path / "new.csv")
+    (tmp_path / "hard.csv").hardlink_to(folder / "old.csv")
+    record = [folder / "run" / name for name in [*members(folder / "run"), SEAL]]
+    before = {file: file.read_bytes() for file in (tmp_path / "new.csv", folder / "old.csv", *record)}
+    assert len(record) > 5
+    for out in (*before, tmp_path / "link.csv", tmp_path / "hard.csv"):
+        commands = [("predict", folder / "run", "--data", tmp_path / "new.csv", "-o", out)]
+        commands += [("export", folder / "run", "-o", out), ("report", folder / "run", "--out", out)]
+        table = out not in record
+        for command in commands[: 1 if out.resolve() == (tmp_path / "new.csv") else 2 if table else 3]:
+            status, _, err = said(capsys, *command)
+            assert (status, "Name another file" in err) == (2, True), (command, err)
+    assert all(file.read_bytes() == content for file, content in before.items())
+    inside = folder / "run" / "predictions.csv"
+    assert said(capsys, "predict", folder / "run", "--data", tmp_path / "new.csv", "-o", inside)[0] == 0
+    assert said(capsys, "predict", folder / "run", "--data", tmp_path / "new.csv", "-o", inside)[0] == 0
+    inside.unlink()
+
+
+@pytest.mark.parametrize("word", ["-9", "999.5", "1e39"])
+def test_a_number_that_means_missing_does_so_in_the_graph(word):
+    described = """{"fields": [
+     {"name": "a", "type": "number", "phalanx": {"impute": {"value": 4.0, "indicator": true},
+                                                 "scaling": {"mean": 3, "deviation": 2}}},
+     {"name": "b", "type": "boolean", "phalanx": {"impute": {"value": 1.0}}},
+     {"name": "c", "type": "integer", "constraints": {"minimum": 0}},
+     {"name": "y", "type": "integer", "categories": [0, 1, 2, 3], "phalanx": {"role": "target"}}],
+     "missingValues": ["", "WORD", "?"]}""".replace("WORD", word)
+    schema, options = Schema.parse(described.encode(), "described"), onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(with_table(identity(4), schema, Meaning(schema.labels), "run"), options)
+    for a, b in ((float(word), 0.0), (5.0, float(word)), (np.nan, np.nan)):
+        x = schema.inputs(pd.DataFrame({"a": [a], "b": [b], "c": [2]}))
+        assert x.tolist() == [[(5.0 if a == 5 else 4.0) / 2 - 1.5, float(a != 5), float(b != 0), 2.0]]
+        shares = session.run(None, {"a": [[a]], "b": [[b]], "c": [[2.0]]})[1]
+        assert shares[0].tolist() == pytest.approx(torch.softmax(x[0], 0).tolist())
+    with pytest.raises(Exception, match="Unknown Category"):
+        session.run(None, {"a": [[1.0]], "b": [[1.0]], "c": [[float(word)]]})
+    (found,) = schema.check(pd.DataFrame({"a": [1.0], "b": [1.0], "c": [float(word)]}), labels=False)
+    assert (found.code, found.name) == ("missing", "c")
+
+
+def test_a_model_of_nan_gives_no_class():
+    """Nor one of some rows; the arg max of NaN would be the first class."""
+    schema = Schema.parse(
+        b"""{"fields": [{"name": "a", "type": "number"}, {"name": "b", "type": "number"},
+     {"name": "y", "type": "integer", "categories": [0, 1], "phalanx": {"role": "target"}}]}""",
+        "described",
+    )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(with_table(root(2), schema, Meaning(schema.labels), "run"), options)
+    assert session.run(None, {"a": [[1.0], [4.0]], "b": [[9.0], [1.0]]})[0].tolist() == [1, 0]
+    with pytest.raises(Exception, match="Unknown Category"):
+        session.run(None, {"a": [[1.0], [4.0]], "b": [[9.0], [-1.0]]})
+
+
 def test_a_missing_word_and_bounds_in_the_graph():
     """A schema with bounds, whole numbers, and a word for what is missing, which a run does not write."""
     described = """{"fields": [
@@ -185,14 +247,20 @@ def test_a_missing_word_and_bounds_in_the_graph():
 
 
 def identity(width):
+    return network("Identity", width)
+
+
+def root(width):
+    return network("Sqrt", width)
+
+
+def network(operator, width):
     from onnx import TensorProto, helper
 
     values = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", width]) for name in ("examples", "scores")
     ]
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["examples"], ["scores"])], "identity", values[:1], values[1:]
-    )
+    graph = helper.make_graph([helper.make_node(operator, ["examples"], ["scores"])], "network", values[:1], values[1:])
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     return made.SerializeToString()
 

@@ -70,7 +70,7 @@ def test_a_word_for_missing_among_numbers(tmp_path, word, few):
     cells[7] = word
     path = table(tmp_path, a=cells, b=np.arange(N) % 7, y=TEXTS)
     if word == "n/a":  # which pandas reads as missing
-        with pytest.raises(ValueError, match=r"Values are missing in 'a' \(1\)"):
+        with pytest.raises(ValueError, match=r"Values are missing in 'a' \(1, the first in row \d+\)"):
             CSV(path, "y").load()
         return
     with pytest.raises(ValueError, match=r"Column 'a' holds .* among numbers\. .* list it in missing, and set impute"):

@@ -167,6 +167,99 @@ def test_a_file_is_read_as_that_of_the_training_was(tmp_path):
         schema.dataset(tmp_path / "new.csv")
 
 
+READERS = {
+    "csv": (lambda frame, path: frame.to_csv(path, index=False), CSV),
+    "parquet": (lambda frame, path: frame.to_parquet(path), Parquet),
+}
+
+
+def coded(n=40):
+    """Numbers, whole numbers, texts and truths with words for what is missing, and the same with gaps."""
+    frame = pd.DataFrame({
+        "a": np.arange(n) / 4, "b": np.arange(n) % 5, "c": ["u", "v"] * (n // 2), "y": ["no", "yes"] * (n // 2),
+    })  # fmt: skip
+    words = frame.assign(a=frame["a"].where(frame.index % 7 != 0, -9.0), b=frame["b"].where(frame.index % 6 != 0, -9))
+    words["c"] = frame["c"].where(frame.index % 9 != 0, "?")
+    gaps = frame.mask(pd.DataFrame({"a": frame.index % 7 == 0, "b": frame.index % 6 == 0, "c": frame.index % 9 == 0}))
+    return words, gaps.assign(y=frame["y"])
+
+
+def test_words_for_a_missing_value_mean_the_same_to_all_readers(tmp_path):
+    """In training and for new rows; a data frame in memory is read alike."""
+    words, gaps = coded()
+    parts, schemas = [], []
+    for name, (save, kind) in READERS.items():
+        for frame, which in ((words, "words"), (gaps, "gaps")):
+            save(frame, tmp_path / f"{which}.{name}")
+            source = kind(str(tmp_path / f"{which}.{name}"), "y", missing=("-9", "?"), impute="indicator")
+            parts.append(source.load())
+            schemas.append(Schema.of(parts[-1][0].reading))
+    assert {train.fingerprint() for train, _ in parts} == {parts[0][0].fingerprint()}
+    assert {schema.digest for schema in schemas} == {schemas[0].digest}
+    files = [tmp_path / f"{which}.{name}" for name in READERS for which in ("words", "gaps")]
+    texts = words.astype(object).assign(a=words["a"].astype(str))  # numbers that are written as texts
+    found = [schemas[0].dataset(table) for table in (*files, words, gaps, texts)]
+    assert {one.fingerprint() for one in found} == {found[0].fingerprint()}
+    assert found[0].x[0].tolist()[-1] == 1.0, "the first row has no text"
+
+
+@pytest.mark.parametrize("word", ["", "NA", "None"])
+def test_a_word_is_missing_unless_it_is_a_value(word, tmp_path):
+    """Parquet and a data frame can hold an empty text; one of the usual words is missing where the schema says so."""
+    schema = schema_of(OLD, tmp_path)
+    (found,) = errors(schema, NEW.assign(city=["a", word]))
+    assert (found.code, "is empty in 1 of 2 rows (the first: row 2)" in found.sentence) == ("missing", True)
+    NEW.assign(city=["a", word]).to_parquet(tmp_path / "new.parquet")
+    with pytest.raises(ValueError, match=r"'city' is empty in 1 of 2 rows \(the first: row 2\)"):
+        schema.dataset(tmp_path / "new.parquet")
+    if word:
+        OLD.replace({"city": {"a": word}}).to_parquet(tmp_path / "old.parquet")
+        known = Schema.of(Parquet(str(tmp_path / "old.parquet"), "y").load()[0].reading)
+        assert known.missing_values == ("",)
+        for words in (known.missing_values, ("", *USUAL)):
+            assert errors(replaced(known, words), NEW.assign(city=[word, "c"])) == []
+
+
+def replaced(schema, words):
+    import msgspec
+
+    return msgspec.structs.replace(schema, missing_values=words)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("TRUE", "FALSE"), ("true", "false"), ("True", "False"), ("01", "02"), ("yes", "no"), ("0", "1"), ("-1", "+1")],
+)
+def test_classes_are_called_as_the_file_calls_them(names, tmp_path):
+    whole = {"0": 0, "1": 1, "-1": -1, "+1": 1}
+    frame = OLD.assign(y=[names[k % 2] for k in range(20)])
+    schema = schema_of(frame, tmp_path)
+    assert {*schema.labels} == {whole.get(name, name) for name in names}
+    whole_file = schema.dataset(tmp_path / "old.csv")
+    assert [schema.labels[k] for k in whole_file.y] == [whole.get(name, name) for name in frame["y"]]
+    if names[0].lower() == "true":
+        truths = frame.assign(y=frame["y"].str.lower() == "true")
+        truths.to_parquet(tmp_path / "old.parquet")
+        for table in (truths, truths.astype({"y": "boolean"}), tmp_path / "old.parquet"):
+            assert schema.dataset(table).y.tolist() == whole_file.y.tolist()
+        assert Schema.of(Parquet(str(tmp_path / "old.parquet"), "y").load()[0].reading).labels == ("False", "True")
+
+
+def test_an_owner_that_is_missing_is_refused_with_its_row(tmp_path):
+    schema = schema_of(OLD.assign(who=["A", "B"] * 10), tmp_path, owner="who")
+    for cell in (None, np.nan, "", "NA"):
+        (found,) = errors(schema, NEW.assign(who=["A", cell]))
+        assert found.sentence == (
+            "Column 'who' is empty in 1 of 2 rows (the first: row 2). Fill these cells, or leave out the rows, or the "
+            "whole column."
+        )
+        with pytest.raises(ValueError, match="Column 'who' is empty"):
+            schema.dataset(NEW.assign(who=["A", cell]))
+        assert errors(schema, NEW.assign(who=["A", cell]), labels=False) == []
+    assert len(schema.inputs(NEW.assign(who=["A", None]))) == 2
+    assert schema.dataset(NEW.assign(who=[1, 2])).reading.owners == (1, 2)
+
+
 def test_the_usual_words_are_those_of_pandas():
     from pandas._libs.parsers import STR_NA_VALUES
 

@@ -118,8 +118,16 @@ def test_types_of_pandas_and_numpy_are_read_alike():
         (FRAME, {"label": "risk", "owner": "risk"}, "must be different columns"),
         (FRAME, {"label": "risk", "drop": ["age", "city", "size", "bank"]}, "no column for the inputs"),
         (FRAME, {"label": "risk", "class_names": ["low"]}, "Column 'risk' has labels that class_names lacks: 'high'"),
-        (FRAME.assign(age=[1, None, 3, None]), {"label": "risk"}, r"missing in 'age' \(2\) of 4 rows\. Fill them"),
-        (FRAME.assign(risk=["low", None, "low", "low"]), {"label": "risk"}, r"missing in 'risk' \(1\)"),
+        (
+            FRAME.assign(age=[1, None, 3, None]),
+            {"label": "risk"},
+            r"missing in 'age' \(2, the first in row 2\) of 4 rows\. Fill them",
+        ),
+        (
+            FRAME.assign(risk=["low", None, "low", "low"]),
+            {"label": "risk"},
+            r"missing in 'risk' \(1, the first in row 2\)",
+        ),
         (FRAME.iloc[:0], {"label": "risk"}, "has no rows"),
         (FRAME.assign(age=pd.Timestamp(0)), {"label": "age"}, "must be numbers or text, column 'age' holds datetime64"),
         (FRAME, {"label": "risk", "targets": True}, "must be numbers, since targets is set, column 'risk' holds"),

@@ -81,12 +81,6 @@ def meant(given: str, names: Iterable[str]) -> str:
     return f" Did you mean {close}?" if close and "." not in given else ""
 
 
-def table(given: str) -> str:
-    """Return the class of data that reads a file of that name; empty if none does."""
-    name = given.lower().removesuffix(".gz")
-    return "CSV" if name.endswith((".csv", ".tsv")) else "Parquet" if name.endswith(".parquet") else ""
-
-
 def near(given: str, names: Iterable[str]) -> str:
     """Return the name that is meant by one of the literature, or is most like the given one; empty if none is."""
     lower = {name.lower(): name for name in names}

@@ -1,11 +1,13 @@
-"""Checks of options before a command does anything."""
+"""Checks of options before a command writes anything."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from phalanx.core import InfeasibleError
+from phalanx.runs.seal import FILES, SEAL
 from phalanx.wording import shown
 
 
@@ -33,3 +35,22 @@ def check_folder(folder: Path) -> None:
         raise InfeasibleError(
             f"--folder {shown(str(folder), 300)}: nothing can be written to {there}. Choose another folder."
         )
+
+
+def check_out(out: Path, example: str, read: Iterable[Path] = ()) -> None:
+    """Raise `InfeasibleError` if a file that is to be written would take the place of one that is needed.
+
+    Args:
+        out: the file.
+        example: its name, for a message.
+        read: files that are read, or that the run was trained on.
+    """
+    if out.is_dir():
+        raise InfeasibleError(f"--out {out} is a folder. Name a file, such as {out}/{example}.")
+    if out.exists() and any(file.exists() and out.samefile(file) for file in read):
+        raise InfeasibleError(f"--out {out} holds data that is read, and would be lost. Name another file.")
+    place = Path(os.path.realpath(out))
+    for folder in (*place.parents,)[:3]:
+        name = place.relative_to(folder).as_posix()
+        if (folder / "run.json").is_file() and (name == SEAL or FILES.fullmatch(name)):
+            raise InfeasibleError(f"--out {out} is a file of the record of a run. Name another file.")

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from phalanx.cli import advice
 from phalanx.fields import PLAIN, declared, members
-from phalanx.reading import contents, decoded, load
+from phalanx.reading import contents, decoded, load, table_reader
 from phalanx.runs.canonical import configurable, configuration, import_path
 from phalanx.trust import UntrustedError, is_closed, named
 from phalanx.wording import is_path, shown
@@ -314,7 +314,7 @@ def _read(kind: Any, before: Any, value: Any, path: str) -> Any:
         raise ConfigurationError(f"{path} must be a mapping of its options ({fields}), got {given}.")
     reason = "".join(f" ({why})" for why in dict.fromkeys(reasons) if why)
     meant = advice.meant(given, advice.choices(kind)) or _meant_further_in(given, before, path)
-    if path.rpartition(".")[2] == "data" and (table := advice.table(given)):
+    if path.rpartition(".")[2] == "data" and (table := table_reader(given)):
         raise ConfigurationError(f"{path} is a class, and {given} a file. Give --{path} {table} --{path}.path {given}.")
     raise ConfigurationError(f"{path} must be {advice.described(kind)}, got {given}{reason}.{meant}")
 

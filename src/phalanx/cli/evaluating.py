@@ -7,10 +7,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from phalanx.cli import advice
 from phalanx.cli.form import Form
 from phalanx.cli.parser import Options
 from phalanx.data import Source
+from phalanx.reading import table_reader
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,15 @@ class Evaluating:
     """Examples and models.
 
     Args:
-        data: a table file (CSV, Parquet), whose rows are used that the run was not trained on; or a source, as in
-            `phalanx run`, whose test part is used; null: the test part of the run's own data.
+        data: a table file (CSV, Parquet); rows whose inputs and label are those of a row of the training are left out,
+            as far as the run's own data is there; or a source, as in `phalanx run`, whose test part is used; null: the
+            test part of the run's own data.
         data_dir: where data sets lie; null: the environment variable PHALANX_DATA, or a download if that is not set.
         best: take the models of the best evaluation, which `phalanx run --keep_best` keeps.
         module: import path of a class or function without arguments that makes the network, where the record does not
             know it, as of real clients.
+        equal_rows: use rows of a table file as well that are equal to rows of the training, as other examples with the
+            same values are.
         json: print the result as JSON, with null for what is not defined.
     """
 
@@ -31,6 +34,7 @@ class Evaluating:
     data_dir: Path | None = None
     best: bool = False
     module: str | None = None
+    equal_rows: bool = False
     json: bool = False
 
 
@@ -51,7 +55,7 @@ class EvaluationForm(Form):
     def _take(self, name: str, value: str) -> None:
         if name != "data":
             super()._take(name, value)
-        elif advice.table(value) or Path(value).is_file():
+        elif table_reader(value) or Path(value).is_file():
             self.file = value
         else:
             self.file = None

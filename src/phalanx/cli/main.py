@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import phalanx
 from phalanx.cli import advice, options
 from phalanx.cli.parser import Options, Parser
-from phalanx.errors import StalledError
+from phalanx.errors import NotInRecordError, StalledError
 from phalanx.signals import ignore_stop_signals, stopped_like_ctrl_c
 from phalanx.trust import announcing
 from phalanx.wording import shown, visible
@@ -141,7 +141,7 @@ def _carry_out(command: Command, given: Options) -> int:
 
 def _foreseen() -> tuple[type[Exception], ...]:
     """Return the errors whose message is all that a user needs."""
-    return (ValueError, OSError, ModuleNotFoundError, StalledError)
+    return (ValueError, OSError, ModuleNotFoundError, NotInRecordError, StalledError)
 
 
 def _said(error: Exception) -> str:

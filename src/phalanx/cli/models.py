@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from phalanx.cli.checks import check_out
 from phalanx.cli.configuration import Draft, parameters
 from phalanx.cli.evaluating import Evaluating
 from phalanx.cli.options import data_dir
@@ -18,12 +18,13 @@ from phalanx.cli.parser import Options
 from phalanx.cli.terminal import TRUTH, escape, say_unsealed
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Schema, Source
-from phalanx.data.table_files import TableFile
+from phalanx.data.table_files import TableFile, files_of
+from phalanx.errors import NotInRecordError
 from phalanx.models import TorchModule
 from phalanx.runs.export import FORMATS, Format, as_onnx, tensors_as
 from phalanx.runs.files import write
 from phalanx.runs.models import ModelIndex, ModelInputs, Models
-from phalanx.runs.new_rows import new_rows
+from phalanx.runs.new_rows import NewRows, new_rows, own_files, own_test_part
 from phalanx.runs.plan import Run
 from phalanx.runs.predicting import meaning
 from phalanx.runs.record import Record
@@ -47,10 +48,11 @@ def evaluate_command(options: Options, console: Console) -> int:
 
 
 def _evaluate(record: Record, given: Evaluating, file: str | None, console: Console) -> int:
-    models = _kept(record, best=given.best)
+    models = record.kept(best=given.best)
     plan = plan_of(record, with_data=given.data is None and file is None)
     inputs = models.index.inputs
-    test = _examples(record, given.data if file is None else _schema(record).source(file), given.data_dir)
+    rows = _examples(record, given.data if file is None else record.schema.source(file), given)
+    test = rows.data
     if inputs is not None and (test.shape, test.classes) != (inputs.shape, inputs.classes):
         raise InfeasibleError(
             f"The models take examples of shape {inputs.shape} and know {inputs.classes} classes; the data has "
@@ -60,38 +62,54 @@ def _evaluate(record: Record, given: Evaluating, file: str | None, console: Cons
     kind = TorchModule(given.module) if given.module else None
     found = scores(models, test, tests, None if kind is None else lambda: kind.build((), 0), plan.task.fitted(test))
     if given.json:
-        console.print_json(data=_as_json(record, models.index, found, test), indent=1)
+        console.print_json(data=_as_json(record, models.index, found, rows), indent=1)
     else:
         _show(record, models, found, test, console)
-    return 0
+    undefined = ["global model"] * math.isnan(found.model.loss)
+    undefined += [f"client {i}" for i, score in found.clients.items() if math.isnan(score.loss)]
+    if undefined:
+        listed = ", ".join(undefined[:ROWS]) + (" ..." if len(undefined) > ROWS else "")
+        _say(f"Undefined, as outputs of the model are NaN or infinite: {listed}. Did the training diverge?")
+    return int(bool(undefined))
 
 
-def _examples(record: Record, source: Source | None, folder: Path | None) -> Dataset:
+def _examples(record: Record, source: Source | None, given: Evaluating) -> NewRows:
     """Return the examples of a source, or of the run's own data, that the models were not trained on."""
-    given, place = plan_of(record).data if source is None else source, data_dir(folder)
-    if not isinstance(given, TableFile):
-        return given.load(place)[1]
-    try:
-        schema = record.schema
-    except LookupError:
-        if given.standardize:
-            Console(stderr=True, highlight=False).print(
-                f"The record does not say how inputs were scaled: {given.path} is standardized by its own train part. "
-                "If the models were trained on another file, name that in --data.path, and this one in --data.test.",
-                markup=False,
-                soft_wrap=True,
+    place, own = data_dir(given.data_dir), plan_of(record).data if source is None or "data" in record.config else None
+    if source is None:
+        return NewRows(own_test_part(record, _schema(record), cast(Source, own), place), 0)
+    if not isinstance(source, TableFile):
+        return NewRows(source.load(place)[1], None)
+    if (schema := _schema(record)) is None:
+        if source.standardize:
+            _say(
+                f"The record does not say how inputs were scaled: {source.path} is standardized by its own train part. "
+                "If the models were trained on another file, name that in --data.path, and this one in --data.test."
             )
-        return given.load(place)[1]
-    own = given if source is None else plan_of(record).data if "data" in record.config else None
-    return new_rows(record, schema, given, own, place)
+        return NewRows(source.load(place)[1], None)
+    rows = new_rows(record, schema, source, own, place, equal_rows=given.equal_rows)
+    if rows.left_out is None:
+        _say("The run's own data is not there as it was, so that rows that the models were trained on are not found.")
+    elif rows.left_out:
+        of = len(rows.data) + rows.left_out
+        _say(
+            f"{rows.left_out:,} of {plural(of, 'row')} are left out: their inputs and label are those of rows that the "
+            "models were trained on. If these are other examples with the same values, give --equal_rows true."
+        )
+    return rows
 
 
-def _schema(record: Record) -> Schema:
-    """Return the schema of the table that a run was trained on; raise `InfeasibleError` if there is none."""
+def _schema(record: Record) -> Schema | None:
+    """Return the schema of the table that a run was trained on; None if it was none."""
     try:
         return record.schema
-    except LookupError as error:
-        raise InfeasibleError(str(error.args[0])) from error
+    except NotInRecordError:
+        return None
+
+
+def _say(sentence: str) -> None:
+    """Print a remark on the error stream, which leaves JSON whole."""
+    Console(stderr=True, highlight=False).print(sentence, markup=False, soft_wrap=True)
 
 
 def _loaded(options: Options, console: Console) -> Record:
@@ -100,13 +118,6 @@ def _loaded(options: Options, console: Console) -> Record:
     record = Record.load(options.folder, trust=options.trust, unsealed=options.unsealed)
     say_unsealed({options.folder: record}, console)
     return record
-
-
-def _kept(record: Record, *, best: bool) -> Models:
-    try:
-        return record.kept(best=best)
-    except LookupError as error:
-        raise InfeasibleError(str(error.args[0])) from error
 
 
 def plan_of(record: Record, *, with_data: bool = True) -> Run:
@@ -153,8 +164,9 @@ def _show(record: Record, models: Models, found: Scores, test: Dataset, console:
         console.print(_clients(record, models.index, found.clients, test))
 
 
-def _as_json(record: Record, index: ModelIndex, found: Scores, test: Dataset) -> Any:
+def _as_json(record: Record, index: ModelIndex, found: Scores, rows: NewRows) -> Any:
     """Return all figures of an evaluation; None for what is not defined."""
+    test = rows.data
     counts, by_class = test.label_counts().tolist(), found.model.by_class.tolist()
     names = test.reading.labels if test.reading is not None else ()
     owned = _owned(record, found.clients, test)
@@ -174,7 +186,7 @@ def _as_json(record: Record, index: ModelIndex, found: Scores, test: Dataset) ->
         {"class": names[k] if names else k, "examples": counts[k], "accuracy": share}
         for k, share in enumerate(by_class)
     ]
-    about = {"run": record.name, "identity": record.summary.identity, "examples": len(test)}
+    about = {"run": record.name, "identity": record.summary.identity, "examples": len(test), "left_out": rows.left_out}
     return plain({**about, "model": _figures(found.model), "classes": classes, "clients": clients})
 
 
@@ -281,18 +293,17 @@ def _mean(values: Iterable[float]) -> float:
 def predict_command(options: Options, console: Console) -> int:
     """Write a prediction for each row of a table; return the exit status."""
     record = _loaded(options, console)
-    _kept(record, best=options.best)
-    schema = _schema(record)
+    record.kept(best=options.best)
+    schema = record.schema
+    check_out(options.out, "predictions.csv", [*files_of(str(options.data), None), *own_files(record, data_dir(None))])
     with reading(trust=options.trust, allowed=_allowed(options.module)):
         frame = schema.read(options.data)
         module = _module(options.module, (len(schema.reading.columns),))
         try:
             found = record.predict(frame, options.client, module=module, best=options.best)
-        except LookupError as error:
-            raise InfeasibleError(str(error.args[0])) from error
         except ValueError as error:
             raise ValueError(f"{options.data}: {error}") from error
-    _check_out(options.out, "predictions.csv")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     write(options.out, found.to_csv(index=False).encode())
     _say_unused(schema, frame, console)
     console.print(f"{options.out}: predictions of {plural(len(found), 'row')}", markup=False, soft_wrap=True)
@@ -315,29 +326,20 @@ def _module(given: str | None, shape: tuple[int, ...]) -> nn.Module | None:
     return TorchModule(given).build(shape, 0) if given else None
 
 
-def _check_out(out: Path, example: str) -> None:
-    """Make the folder of a file to write; raise `InfeasibleError` if it is a folder itself."""
-    if out.is_dir():
-        raise InfeasibleError(f"--out {out} is a folder. Name a file, such as {out}/{example}.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-
-
 def export_command(options: Options, console: Console) -> int:
     """Write a model of a run in a format; return the exit status."""
     form = _format(options)
     record = _loaded(options, console)
-    models = _kept(record, best=options.best)
-    try:
-        state = models.state(options.client)
-    except LookupError as error:
-        raise InfeasibleError(str(error.args[0])) from error
+    models = record.kept(best=options.best)
+    state = models.state(options.client)
+    check_out(options.out, f"model.{form}", own_files(record, data_dir(None)))
     if form == "onnx":
         inputs = _inputs(options, models.index.inputs)
         content = as_onnx(models.module(options.client, _module(options.module, inputs.shape)), inputs)
         content = content if options.network else _with_table(record, content)
     else:
         content = tensors_as(state, form)
-    _check_out(options.out, f"model.{form}")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     write(options.out, content)
     whose = "the global model" if options.client is None else f"the model of client {options.client}"
     console.print(f"{options.out}: {whose}, {len(content):,} bytes", markup=False, soft_wrap=True)
@@ -346,9 +348,7 @@ def export_command(options: Options, console: Console) -> int:
 
 def _with_table(record: Record, network: bytes) -> bytes:
     """Return the ONNX model of a network, of a run on a table with what that needs around it."""
-    try:
-        schema = record.schema
-    except LookupError:
+    if (schema := _schema(record)) is None:
         return network
     try:
         outputs = meaning(schema, record.config)

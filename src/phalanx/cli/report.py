@@ -2,6 +2,7 @@
 
 from rich.console import Console
 
+from phalanx.cli.checks import check_out
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import say_unsealed
 from phalanx.report import write
@@ -14,6 +15,8 @@ def report_command(options: Options, console: Console) -> int:
     records = [Record.load(folder, unsealed=options.unsealed) for folder in options.runs]
     say_unsealed(dict(zip(options.runs, records, strict=True)), console)
     target = options.out or options.runs[0]
+    if not target.is_dir():
+        check_out(target, REPORT)
     page = write(records, inside(target, REPORT) if target.is_dir() else target, options.title)
     console.print(f"Report: {page}", soft_wrap=True)
     return 0

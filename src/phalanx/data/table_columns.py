@@ -1,6 +1,6 @@
 """A column of a table as a schema describes it, and the cells of one that is read."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from msgspec import Meta, field
 
 from phalanx.data.findings import Finding, is_number, notation, plainly
-from phalanx.data.tables import Name, beyond, cells_of, is_text
+from phalanx.data.tables import Name, beyond, cells_of, is_text, missing_in
 from phalanx.wording import plural
 
 LISTED = 12  # categories that a message lists, at most
@@ -148,41 +148,64 @@ class ReadColumn(NamedTuple):
     found: tuple[Finding, ...]
 
     @staticmethod
-    def of(column: Any, described: Field) -> "ReadColumn":
-        """Return the cells of a column of pandas as it is described."""
-        empty = column.isna().to_numpy(dtype=bool)
+    def of(column: Any, described: Field, words: Collection[str]) -> "ReadColumn":
+        """Return the cells of a column of pandas as it is described.
+
+        Args:
+            column: of pandas.
+            described: what it is.
+            words: for a missing value.
+        """
+        empty = missing_in(column, words, described.categories, number=described.type != "string")
         if described.type == "string":
             cells, found = _texts(column, described, empty)
         else:
             cells, found = _numbers(column, described, empty)
         if empty.any() and described.use.impute is None:
-            found.append(_finding("missing", described, empty, "is empty", "Fill these cells, or leave out the rows"))
+            found.append(gap(described, empty))
         return ReadColumn(cells, tuple(found))
+
+
+def gap(
+    described: Field, empty: npt.NDArray[np.bool_], remedy: str = "Fill these cells, or leave out the rows"
+) -> Finding:
+    """Return an error about cells that are missing."""
+    return _finding("missing", described, empty, "is empty", remedy)
 
 
 def _texts(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tuple[Cells, list[Finding]]:
     """Return the cells of a column of texts, and what does not fit."""
-    if not is_text(column) and not empty.all():
-        what = "holds numbers or dates, and not texts"
-        return cells_of(column.astype(object)), [_finding("type", described, ~empty, what, "Write them as texts")]
-    cells = cells_of(column.astype(object) if not is_text(column) else column)
     known = {*described.categories}
+    if column.dtype.kind == "b":
+        spelled = {str(each).casefold(): each for each in known}
+        column = column.astype(object).map(lambda cell: spelled.get(str(cell).casefold(), cell), na_action="ignore")
+    elif not is_text(column) and not empty.all():
+        what = "holds numbers or dates, and not texts"
+        return cells_of(column.astype(object), empty), [
+            _finding("type", described, ~empty, what, "Write them as texts")
+        ]
+    cells = cells_of(column.astype(object), empty)
     wrong = np.array([cell is not None and cell not in known for cell in cells], dtype=bool)
     if not wrong.any():
         return cells, []
     plain = {plainly(str(each)) for each in known}
     alike = sum(plainly(cell) in plain for cell in cells[wrong])
-    listed = ", ".join(map(repr, described.categories[:LISTED])) + (", ..." if len(known) > LISTED else "")
     more = f"; {alike} differ in spelling only" if alike else ""
-    what = f"holds another text than {listed}"
+    what = f"holds another text than {_listed(described)}"
     return cells, [_finding("word", described, wrong, what, UNTRAINED, more=more)]
+
+
+def _listed(described: Field) -> str:
+    """Return the first categories of a column, for a message."""
+    known = described.categories
+    return ", ".join(map(repr, known[:LISTED])) + (", ..." if len(known) > LISTED else "")
 
 
 def _numbers(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tuple[Cells, list[Finding]]:
     """Return the cells of a column of numbers, and what does not fit."""
     kind, boolean = column.dtype.kind, described.type == "boolean" or bool(described.categories)
     if is_text(column):
-        texts, cells = cells_of(column), np.full(len(column), np.nan)
+        texts, cells = cells_of(column, empty), np.full(len(column), np.nan)
         for i in np.flatnonzero(~empty):
             known = float(texts[i]) if is_number(texts[i]) else BOOLEANS.get(texts[i].lower()) if boolean else None
             cells[i] = np.nan if known is None else known
@@ -195,7 +218,7 @@ def _numbers(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tup
         what = f"holds {'true and false' if kind == 'b' else 'dates'}, and not numbers"
         return np.full(len(column), np.nan), [_finding("type", described, ~empty, what, "Write them as numbers")]
     else:
-        cells = cells_of(column)
+        cells = cells_of(column, empty)
     return cells, [*_misfits(cells, described, empty)]
 
 
@@ -210,14 +233,9 @@ def _misfits(cells: Cells, described: Field, empty: npt.NDArray[np.bool_]) -> It
         yield _finding("type", described, other, "holds neither true (1) nor false (0)", "Correct it")
     if described.categories:
         other = kept & ~np.isin(cells, np.array(described.categories, dtype=np.float64))
-        listed = ", ".join(map(str, described.categories[:LISTED])) + (
-            ", ..." if len(described.categories) > LISTED else ""
-        )
         if other.any():
-            what = f"holds another class than {listed}"
-            yield _finding(
-                "word", described, other, what, "Correct it, or leave out the rows: no model was trained on it"
-            )
+            what = f"holds another class than {_listed(described)}"
+            yield _finding("word", described, other, what, UNTRAINED)
     elif described.type == "integer" and (part := kept & (np.where(kept, cells, 0) % 1 != 0)).any():
         yield _finding("type", described, part, "holds a number that is not whole", "Correct it")
     low, high = described.constraints.minimum, described.constraints.maximum

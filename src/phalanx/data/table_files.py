@@ -7,6 +7,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from glob import glob
 from hashlib import sha256
 from pathlib import Path
@@ -20,12 +21,13 @@ from typing_extensions import override
 from phalanx.data.dataset import Dataset
 from phalanx.data.findings import as_number_column, merged
 from phalanx.data.sources import Source
-from phalanx.data.tables import Dialect, Impute, TableReading, TargetScale, is_text, read_frame
+from phalanx.data.tables import Dialect, Impute, TableReading, TargetScale, is_text, missing_in, read_frame, spelled
 from phalanx.installation import DATA_DIR, installation
 from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
 from phalanx.wording import plural, shown
 
+WHOLE = r"[+-]?(0|[1-9][0-9]*)"  # a number, and no code such as 01
 FILE = "file of the row"  # a column that names the owner of each row
 WORDS = {  # of pandas' messages
     r".*Expected (\d+) fields in line (\d+), saw (\d+).*": r"line \2 has \3 cells, expected \1. Correct the line, or "
@@ -56,6 +58,8 @@ class TableFile(Source):
         targets: whether integers in the column of the labels are targets; floating-point numbers always are.
         impute: how to fill missing inputs: "refuse"; "median" of the train part, where texts are 0 in each of their
             inputs; or "indicator", the same with an input more that is 1 where one is missing.
+        missing: the words for a missing value, such as "?" or "-9"; an empty cell always is one. If not given, those
+            that are usual in a file of text: NA, N/A, NaN, None, null and some others; in parquet there are none.
     """
 
     path: str
@@ -69,6 +73,7 @@ class TableFile(Source):
     split_seed: int = 0
     targets: bool = False
     impute: Impute = "refuse"
+    missing: tuple[str, ...] | None = None
 
     @override
     def __post_init__(self) -> None:
@@ -87,7 +92,7 @@ class TableFile(Source):
         """
         folder = os.environ.get(DATA_DIR)
         named = {"path": self.path, "test": self.test}
-        places = {name: _found(path, Path(folder) if folder else None) for name, path in named.items() if path}
+        places = {name: files_of(path, Path(folder) if folder else None) for name, path in named.items() if path}
         return {name: found for name, files in places.items() if files and (found := _digest(files))}
 
     @override
@@ -104,10 +109,9 @@ class TableFile(Source):
     def _parts(self, data_dir: Path | None) -> tuple[Dataset, Dataset]:
         """Return the train and test part."""
         _pandas(type(self).__name__)  # before a file is looked for
-        paths = [self.path] if self.test is None else [self.path, self.test]
-        frames = [self.frame(path, data_dir) for path in paths]
-        self._check_same(frames[0], frames[-1], self.path, str(self.test))
-        table = _joined(frames)
+        whole = self.class_names is not None and all(isinstance(each, int) for each in self.class_names)
+        names = [*([] if whole or self.targets else [self.label]), *([] if self.owner is None else [self.owner])]
+        table, last = self.rows(data_dir, names=names)
         try:
             read = read_frame(
                 table,
@@ -119,11 +123,8 @@ class TableFile(Source):
                 impute=self.impute,
             )
         except ValueError as error:
-            raise ValueError(f"{' and '.join(paths)}: {error}") from error
-        if self.test is None:
-            tested = self.drawn(read.y, read.owners)
-        else:
-            tested = torch.arange(len(table)) >= len(table) - len(frames[-1])
+            raise ValueError(f"{' and '.join(self._paths)}: {error}") from error
+        tested = self.tested(read.y, read.owners, last)
         used = replace(read.reading, dialect=self.dialect, files=self.digests(self.path, data_dir))
         x, findings = read.x, read.findings
         used = self._fitted(used, x[~tested], read.y[~tested])
@@ -133,13 +134,39 @@ class TableFile(Source):
         return data.of(~tested), data.of(tested)
 
     @property
+    def _paths(self) -> list[str]:
+        return [self.path] if self.test is None else [self.path, self.test]
+
+    def rows(self, data_dir: Path | None, texts: Collection[str] = (), names: Collection[str] = ()) -> tuple[Any, int]:
+        """Return the rows of all files, and how many of them, the last ones, are of a file of tests.
+
+        Args:
+            data_dir: see `frame`, as for the others.
+            texts: columns of text.
+            names: columns of names.
+        """
+        frames = [self.frame(path, data_dir, texts, names) for path in self._paths]
+        self._check_same(frames[0], frames[-1], self.path, str(self.test))
+        return _joined(frames), len(frames[-1]) * (self.test is not None)
+
+    def tested(self, y: Tensor, owners: Tensor | None, last: int) -> Tensor:
+        """Return which of these rows are for tests, (n,): the last ones, or those that are drawn.
+
+        Args:
+            y: (n,), the labels or targets.
+            owners: (n,), the owner of each row, if there are any.
+            last: number of rows of a file of tests.
+        """
+        return self.drawn(y, owners) if self.test is None else torch.arange(len(y)) >= len(y) - last
+
+    @property
     def dialect(self) -> Dialect:
         """How the file writes a table."""
         return Dialect()
 
     def digests(self, path: str, data_dir: Path | None) -> tuple[str, ...]:
         """Return the SHA-256 of the file of a path, or of each file of a pattern."""
-        return tuple(digest for file in _found(path, data_dir) if (digest := file_digest(file)))
+        return tuple(digest for file in files_of(path, data_dir) if (digest := file_digest(file)))
 
     def _fitted(self, reading: TableReading, x: Tensor, y: Tensor) -> TableReading:
         """Return the reading with what it takes from the inputs and the labels or targets of the train part."""
@@ -169,7 +196,7 @@ class TableFile(Source):
                 for path, frame in ((our_path, ours), (their_path, theirs))
                 if is_text(frame[name]) and not frame[name].isna().all()
             ]
-            if len(texts) == 1 and name not in self.drop and not ours[name].isna().all():
+            if len(texts) == 1 and name not in (*self.drop, self.owner) and not ours[name].isna().all():
                 other = theirs if texts[0] == our_path else ours
                 if not other[name].isna().all():
                     mixed = ours if texts[0] == our_path else theirs
@@ -208,44 +235,45 @@ class TableFile(Source):
             )
         return tested
 
-    def frame(self, path: str, data_dir: Path | None, texts: Collection[str] = ()) -> Any:
+    def frame(self, path: str, data_dir: Path | None, texts: Collection[str] = (), names: Collection[str] = ()) -> Any:
         """Return the table in a file; of several, with a column `FILE` that names the file of each row.
 
         Args:
             path: of the file, or a pattern.
             data_dir: where it is looked for as well.
             texts: columns that hold text, whatever it looks like.
+            names: columns that hold names, of classes or owners: 01 is a text, and 1 a number.
 
         Raises:
             FileNotFoundError: there is no such file.
             ValueError: it is no such table.
         """
-        found = _found(path, data_dir)
+        found = files_of(path, data_dir)
         if not found:
             looked = " or ".join(str(place.absolute()) for place in _places(path, data_dir))
             raise FileNotFoundError(f"{type(self).__name__} finds no file {looked}. Correct the path.")
-        frames = [self._read(file, texts) for file in found]
+        frames = [self._read(file, texts, names) for file in found]
         if not _is_pattern(path):
             return frames[0]
         for file, frame in zip(found, frames, strict=True):
             self._check_same(frames[0], frame, found[0].name, file.name)
-        names = _owners(found)
-        return _joined([frame.assign(**{FILE: name}) for name, frame in zip(names, frames, strict=True)])
+        owners = _owners(found)
+        return _joined([frame.assign(**{FILE: owner}) for owner, frame in zip(owners, frames, strict=True)])
 
-    def _read(self, file: Path, texts: Collection[str]) -> Any:
+    def _read(self, file: Path, texts: Collection[str], names: Collection[str]) -> Any:
         """Return the table in a file that is there."""
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty. Name a file with a row for each example.")
         try:
-            return self.read(file, texts)
+            return self.read(file, texts, names)
         except UnicodeDecodeError as error:
             raise ValueError(f"{file} is not UTF-8 text. Save it in UTF-8.") from error
         except (ValueError, OSError, EOFError, zlib.error, csv.Error) as error:
             raise ValueError(f"{file} cannot be read as {type(self).__name__}: {_in_words(str(error))}") from error
 
     @abstractmethod
-    def read(self, file: Path, texts: Collection[str] = ()) -> Any:
-        """Return the table in a file as a pandas `DataFrame`; `texts` are columns of text, whatever it looks like."""
+    def read(self, file: Path, texts: Collection[str] = (), names: Collection[str] = ()) -> Any:
+        """Return the table in a file as a pandas `DataFrame`; for `texts` and `names` see `frame`."""
 
 
 @dataclass(frozen=True)
@@ -256,14 +284,11 @@ class CSV(TableFile):
         separator: what separates columns.
         decimal: the sign before decimals, "." or ",".
         thousands: the sign between groups of digits; none if not given.
-        missing: the words for a missing value, such as "?"; an empty cell always is one. If not given, those that are
-            usual: NA, N/A, NaN, None, null and some others.
     """
 
     separator: str = ","
     decimal: str = "."
     thousands: str | None = None
-    missing: tuple[str, ...] | None = None
 
     @override
     def __post_init__(self) -> None:
@@ -283,21 +308,26 @@ class CSV(TableFile):
         return Dialect(self.separator, self.decimal, self.thousands, self.missing)
 
     @override
-    def read(self, file: Path, texts: Collection[str] = ()) -> Any:
+    def read(self, file: Path, texts: Collection[str] = (), names: Collection[str] = ()) -> Any:
         pandas = _pandas("CSV")
         from pandas.io.common import get_handle  # noqa: PLC0415  (optional)
 
-        words = None if self.missing is None else ["", *self.missing, *(f" {word}" for word in self.missing)]
-        frame = pandas.read_csv(
+        read = partial(
+            pandas.read_csv,
             file,
             sep=self.separator,
             decimal=self.decimal,
             thousands=self.thousands,
-            na_values=words,
-            keep_default_na=words is None,
+            na_values=None if self.missing is None else ["", *spelled(self.missing)],
+            keep_default_na=self.missing is None,
             low_memory=False,
-            dtype=dict.fromkeys(texts, str),
         )
+        frame = read(dtype=dict.fromkeys(texts, str))
+        if read_as_numbers := [name for name in names if name in frame and frame[name].dtype.kind in "iub"]:
+            written = read(usecols=read_as_numbers, dtype=str)
+            for name in read_as_numbers:
+                if not written[name].str.fullmatch(WHOLE).all():
+                    frame[name] = written[name]
         with get_handle(file, "r", encoding="utf-8", compression="infer") as opened:
             _check_cells(csv.reader(opened.handle, delimiter=self.separator))
         return frame
@@ -322,13 +352,23 @@ def _check_cells(lines: Any) -> None:
 class Parquet(TableFile):
     """A table in a parquet file."""
 
+    @property
     @override
-    def read(self, file: Path, texts: Collection[str] = ()) -> Any:
+    def dialect(self) -> Dialect:
+        return Dialect(missing=self.missing or ())
+
+    @override
+    def read(self, file: Path, texts: Collection[str] = (), names: Collection[str] = ()) -> Any:
         try:
-            return _pandas("Parquet").read_parquet(file)
+            frame = _pandas("Parquet").read_parquet(file)
         except ImportError as error:
             message = f"Parquet needs the package pyarrow. Install it: {installation('tables')}."
             raise ModuleNotFoundError(message) from error
+        for name in frame if frame.columns.is_unique else ():
+            empty = missing_in(frame[name], ["", *(self.missing or ())], number=not is_text(frame[name]))
+            if (empty & ~frame[name].isna()).any():
+                frame[name] = frame[name].mask(empty)
+        return frame
 
 
 def _in_words(message: str) -> str:
@@ -350,7 +390,7 @@ def _is_pattern(path: str) -> bool:
     return any(sign in path for sign in "*?[")
 
 
-def _found(path: str, data_dir: Path | None) -> list[Path]:
+def files_of(path: str, data_dir: Path | None) -> list[Path]:
     """Return the file of a path, or the files of a pattern, by name; nothing if there are none."""
     for place in _places(path, data_dir):
         if place.is_file():

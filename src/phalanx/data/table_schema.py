@@ -4,7 +4,6 @@
 under `phalanx`: the role of a column, its unit, its scaling, and what takes the place of missing values.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.findings import Finding, plainly
-from phalanx.data.table_columns import LISTED, Cells, Field, Imputation, ReadColumn, Role, Scaling, Use
+from phalanx.data.table_columns import LISTED, Cells, Field, Imputation, ReadColumn, Role, Scaling, Use, gap
 from phalanx.data.table_files import CSV, FILE, Parquet, TableFile
 from phalanx.data.tables import (
     Dialect,
@@ -30,9 +29,10 @@ from phalanx.data.tables import (
     TableReading,
     TargetScale,
     check_frame,
+    missing_in,
     owners_in,
 )
-from phalanx.reading import contents, from_json
+from phalanx.reading import contents, from_json, table_reader
 from phalanx.wording import plural
 
 SCHEMA_FILE = "schema.json"
@@ -196,9 +196,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def source(self, path: str) -> TableFile:
         """Return a file as a source: parquet by its ending, else CSV as the schema says that it is written."""
-        if re.search(r"\.(parquet|pq)$", path, re.IGNORECASE):
-            return Parquet(path, self.target.name)
         by = self.dialect
+        if table_reader(path) == "Parquet":
+            return Parquet(path, self.target.name, missing=by.missing)
         return CSV(
             path,
             self.target.name,
@@ -223,8 +223,29 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             FileNotFoundError: there is no such file.
             ValueError: it is no such table.
         """
-        texts = [each.name for each in self.fields if each.type == "string" and each.use.role != "dropped"]
-        return (source or self.source(str(path))).frame(str(path), data_dir, texts)
+        return (source or self.source(str(path))).frame(str(path), data_dir, *self._texts_and_names)
+
+    def parts(self, source: TableFile, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
+        """Return the train and test part of a source, with the scaling and the classes of this schema.
+
+        Args:
+            source: the file or files.
+            data_dir: where they are looked for as well.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is no such table, or does not fit.
+        """
+        table, last = source.rows(data_dir, *self._texts_and_names)
+        data = self.dataset(table)
+        tested = source.tested(data.y, data.owners, last)
+        return data.of(~tested), data.of(tested)
+
+    @property
+    def _texts_and_names(self) -> tuple[list[str], list[str]]:
+        """The columns that are read as text, and those that are read as names."""
+        used = [each for each in self.fields if each.type == "string" and each.use.role in ("input", "target")]
+        return [each.name for each in used], [] if self.owner is None else [self.owner.name]
 
     def check(self, frame: Any, *, labels: bool = True) -> tuple[Finding, ...]:
         """Return what does not fit the schema in a table: errors, and remarks.  No sentence quotes a cell.
@@ -237,7 +258,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             TypeError: `frame` is no `DataFrame`.
         """
         return tuple(
-            chain(self._columns(frame, labels=labels), *(read.found for read in self._read(frame, labels).values()))
+            chain(
+                self._columns(frame, labels=labels),
+                *(read.found for read in self._read(frame, labels).values()),
+                self._owners(frame) if labels else (),
+            )
         )
 
     def inputs(self, frame: Any) -> Tensor:
@@ -268,7 +293,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         else:
             y = torch.from_numpy(target.astype(np.float32))
         held = FILE if FILE in table.columns else None if self.owner is None else self.owner.name
-        if held is not None and held in table.columns and not table[held].isna().any():
+        if held is not None and held in table.columns:
             holders, owners = owners_in(table[held])
         return Dataset(self._inputs(read), y, len(self.labels), owners, replace(self.reading, owners=holders))
 
@@ -280,6 +305,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Return the columns of a table; raise `ValueError` unless it fits."""
         read = self._read(frame, labels)
         found = [*self._columns(frame, labels=labels), *chain.from_iterable(each.found for each in read.values())]
+        found += self._owners(frame) if labels else ()
         if errors := [one.sentence for one in found if one.error]:
             more = f" {plural(len(errors) - 5, 'column')} more do not fit." if len(errors) > 5 else ""
             raise ValueError(" ".join(errors[:5]) + more)
@@ -296,7 +322,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         others = [name for name in names if name not in known]
         for each in self._wanted(labels):
             if names.count(each.name) > 1:
-                yield Finding("column", each.name, f"Column {each.name!r} occurs twice. Leave out one.")
+                yield _twice(each)
             if each.name not in names:
                 alike = [name for name in others if plainly(name) == plainly(each.name)]
                 hint = f" Is it {alike[0]!r}?" if alike else ""
@@ -313,7 +339,22 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         names = [str(name) for name in frame.columns]
         places = {name: i for i, name in enumerate(names) if names.count(name) == 1}
         wanted = [each for each in self._wanted(labels) if each.name in places]
-        return {each.name: ReadColumn.of(frame.iloc[:, places[each.name]], each) for each in wanted}
+        words = self.missing_values
+        return {each.name: ReadColumn.of(frame.iloc[:, places[each.name]], each, words) for each in wanted}
+
+    def _owners(self, frame: Any) -> Iterator[Finding]:
+        """Yield what is wrong with the owners of rows, if a table has them."""
+        names = [str(name) for name in frame.columns]
+        if self.owner is None or FILE in names or not (count := names.count(self.owner.name)):
+            return
+        if count > 1:
+            yield _twice(self.owner)
+        elif (empty := missing_in(frame[self.owner.name], self.missing_values, number=False)).any():
+            yield gap(self.owner, empty, "Fill these cells, or leave out the rows, or the whole column")
+
+
+def _twice(described: Field) -> Finding:
+    return Finding("column", described.name, f"Column {described.name!r} occurs twice. Leave out one.")
 
 
 def _field(name: str, of: Sequence[InputColumn]) -> Field:

@@ -3,7 +3,7 @@
 Columns of numbers become one input each, columns of text or of a pandas category one input per value (one-hot).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -261,7 +261,8 @@ def _check_names(names: Sequence[Any], wanted: Sequence[Any]) -> None:
 def _check_complete(frame: Any, *, rows: int) -> None:
     """Raise `ValueError` if values are missing, or the table has no rows."""
     if gaps := {name: int(count) for name, count in frame.isna().sum().items() if count}:
-        listed = ", ".join(f"{name!r} ({count})" for name, count in gaps.items())
+        first = {name: int(np.argmax(frame[name].isna().to_numpy(dtype=bool))) + 1 for name in gaps}
+        listed = ", ".join(f"{name!r} ({count}, the first in row {first[name]})" for name, count in gaps.items())
         raise ValueError(
             f"Values are missing in {listed} of {rows} rows. Fill them, set impute, or drop rows or columns. If a "
             "word such as None or NA is a value here, list in missing only the words that are none."
@@ -274,6 +275,8 @@ def _labels(
     column: Any, name: str, class_names: Sequence[Name] | None, *, targets: bool
 ) -> tuple[Tensor, tuple[Name, ...]]:
     """Return the number of each label and the labels by number, or the targets and no labels."""
+    if column.dtype.kind == "b" and not targets and not _whole(class_names):
+        column = column.astype(str)  # the classes are called as the table calls them
     kind = column.dtype.kind
     if kind not in "iufbO" or (is_text(column) and targets):
         allowed = "numbers, since targets is set" if targets else "numbers or text"
@@ -295,8 +298,12 @@ def _labels(
     if unknown := sorted(set(values) - number.keys()):
         listed = ", ".join(map(repr, unknown[:5]))
         raise ValueError(f"Column {name!r} has labels that class_names lacks: {listed}. Add them to it.")
-    # JSON, in which a record says how a table was read, has True and 1 apart, and a label is a text or an integer.
-    return torch.tensor([number[value] for value in values]), tuple(int(k) if isinstance(k, bool) else k for k in known)
+    return torch.tensor([number[value] for value in values]), tuple(known)
+
+
+def _whole(class_names: Sequence[Name] | None) -> bool:
+    """Return whether classes are named, all by integers."""
+    return class_names is not None and all(isinstance(name, int) for name in class_names)
 
 
 def _input_columns(column: Any, name: Name, impute: Impute) -> list[InputColumn]:
@@ -352,13 +359,46 @@ def beyond(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
         return np.isinf(numbers.astype(np.float32))
 
 
-def cells_of(column: Any) -> npt.NDArray[Any]:
-    """Return the cells of a column, (n,): numbers, float64, NaN where one is missing; or texts, None where missing."""
-    if not is_text(column):
-        return _numbers(column)
-    cells = np.asarray(column.astype(str), dtype=object)
-    cells[column.isna().to_numpy()] = None
+def cells_of(column: Any, empty: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[Any]:
+    """Return the cells of a column, (n,): numbers, float64, NaN where one is missing; or texts, None where missing.
+
+    Args:
+        column: of pandas.
+        empty: (n,), where one is missing; None: where pandas has no value.
+    """
+    text = is_text(column)
+    cells = np.asarray(column.astype(str), dtype=object) if text else _numbers(column).copy()
+    cells[column.isna().to_numpy(dtype=bool) if empty is None else empty] = None if text else np.nan
     return cells
+
+
+def spelled(words: Iterable[str]) -> list[str]:
+    """Return the words for a missing value as a cell can hold them: also after a space, as in "1, ?"."""
+    plain = [*words]
+    return [*plain, *(f" {word}" for word in plain if word)]
+
+
+def missing_in(
+    column: Any, words: Iterable[str], known: Collection[Name] = (), *, number: bool
+) -> npt.NDArray[np.bool_]:
+    """Return which cells of a column are missing, (n,): those without a value, and those that hold a word for it.
+
+    Args:
+        column: of pandas.
+        words: for a missing value. One that is a number means that number, in a column of numbers.
+        known: values that are none of these words.
+        number: whether the column is meant to hold numbers.
+    """
+    empty = column.isna().to_numpy(dtype=bool)
+    named = [word for word in words if word not in {*map(str, known)}]
+    numbers = [float(word) for word in named if is_number(word)]
+    if is_text(column):
+        cells = column.astype(str)
+        found = cells.isin(spelled(named)).to_numpy(dtype=bool)
+        if number and numbers:
+            found = found | cells.map(lambda cell: is_number(cell) and float(cell) in numbers).to_numpy(dtype=bool)
+        return np.asarray(empty | found)
+    return np.asarray(empty | np.isin(_numbers(column), numbers)) if column.dtype.kind in "iuf" else empty
 
 
 def is_text(column: Any) -> bool:

@@ -39,7 +39,7 @@ def offered(folder: Path, client: int) -> dict[int, Path]:
     Raises:
         SealError: the folder was changed since the run ended.
         FileNotFoundError: the run has left no models: it is not over.
-        LookupError: the client did not take part, or the models of clients were left out.
+        NotInRecordError: the client did not take part, or the models of clients were left out.
     """
     check(folder)
     index = Models.load(folder).index

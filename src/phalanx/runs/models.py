@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Schema, TableReading
 from phalanx.data.table_schema import SCHEMA_FILE
+from phalanx.errors import NotInRecordError
 from phalanx.fields import INFINITE, CheckedFields
 from phalanx.models import Model
 from phalanx.reading import from_json, in_words
@@ -147,18 +148,18 @@ class ModelIndex(SchemaPart, frozen=True, kw_only=True):
         """Return the file of the model that a client is served; of the global model if it is None.
 
         Raises:
-            LookupError: the client did not take part, or its model was left out.
+            NotInRecordError: the client did not take part, or its model was left out.
         """
         if client is None:
             return MODEL
         if self.left_out:
-            raise LookupError(
+            raise NotInRecordError(
                 "Only the global model was saved: those of the clients need more room than this run had for models. "
                 "Repeat it with more gigabytes of SavedModels (`phalanx run --model_gigabytes`)."
             )
         if client not in self.clients:
             known = ", ".join(map(str, [*self.clients][:20])) + (" ..." if len(self.clients) > 20 else "")
-            raise LookupError(f"Client {client} did not take part. Who did: {known or 'nobody'}.")
+            raise NotInRecordError(f"Client {client} did not take part. Who did: {known or 'nobody'}.")
         candidates = self.clients[client]
         return candidates[self.chosen.get(client, [*candidates][-1])]
 
@@ -214,7 +215,7 @@ class Models:
             module: receives the values; a new one of the run's architecture if not given.
 
         Raises:
-            LookupError: the client did not take part, or its model was left out.
+            NotInRecordError: the client did not take part, or its model was left out.
             ValueError: the architecture is not known, or the module is another one.
         """
         state = self.state(client)

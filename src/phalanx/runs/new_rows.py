@@ -1,15 +1,67 @@
-"""Rows of a table that the models of a run were not trained on."""
+"""Examples that the models of a run were not trained on."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
 
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Schema, Source
-from phalanx.data.table_files import TableFile
+from phalanx.data.table_files import TableFile, files_of
 from phalanx.runs.record import Record
+from phalanx.wording import plural
 
 
-def new_rows(record: Record, schema: Schema, source: TableFile, own: Source | None, data_dir: Path | None) -> Dataset:
-    """Return the rows of a table that the models of a run were not trained on: of other files than its own, all rows.
+class NewRows(NamedTuple):
+    """Rows of a table that the models of a run were not trained on.
+
+    Args:
+        data: the rows.
+        left_out: number of other rows, whose inputs and label are those of a row of the training; None if the rows of
+            the training are not known.
+    """
+
+    data: Dataset
+    left_out: int | None
+
+
+def own_test_part(record: Record, schema: Schema | None, own: Source, data_dir: Path | None) -> Dataset:
+    """Return the test part of a run's own data.
+
+    Args:
+        record: of the run.
+        schema: of the table that it was trained on; None if it was none.
+        own: the run's own data.
+        data_dir: where files are looked for as well.
+
+    Raises:
+        InfeasibleError: the data is not as it was in training.
+    """
+    parts = _loaded(own, schema, data_dir)
+    if not _as_trained(record, *parts):
+        what = own.path if isinstance(own, TableFile) else f"The data {type(own).__name__} of the run"
+        raise InfeasibleError(
+            f"{what} is not as it was in training, so that it is not known which rows the models were trained on. Name "
+            "a file of new rows by --data."
+        )
+    return parts[1]
+
+
+def new_rows(
+    record: Record,
+    schema: Schema,
+    source: TableFile,
+    own: Source | None,
+    data_dir: Path | None,
+    *,
+    equal_rows: bool = False,
+) -> NewRows:
+    """Return the rows of a table that the models of a run were not trained on.
+
+    Of a file that the run was trained on those are the rows of its test part. Of another one they are all rows that
+    differ from those of the training, which are known if the run's own data is where it was, unchanged.
 
     Args:
         record: of the run.
@@ -17,32 +69,101 @@ def new_rows(record: Record, schema: Schema, source: TableFile, own: Source | No
         source: the table; its test part, if that is a file of its own.
         own: the run's own data; None if it is not known.
         data_dir: where files are looked for as well.
+        equal_rows: whether rows that are equal to one of the training are kept.
 
     Raises:
-        InfeasibleError: it is not known which rows the models were not trained on.
+        InfeasibleError: it is not known which rows the models were not trained on, or there are none.
         ValueError: it does not fit the schema.
     """
-    path = source.test or source.path
+    path, parts = source.test or source.path, None if own is None else _parts(record, own, schema, data_dir)
+    inputs, digests = record.kept().index.inputs, {*source.digests(path, data_dir)}
+    trained_on = {*(inputs.trained_on if inputs is not None else ())}
+    if parts is not None and isinstance(own, TableFile) and digests == {*own.digests(own.path, data_dir)}:
+        if own.test is None:
+            return NewRows(parts[1], 0)
+    elif parts is None and digests & trained_on:
+        raise InfeasibleError(
+            f"The models were trained on rows of {path}. Leave out --data to evaluate them on the run's own test part, "
+            "or name a file of new rows."
+        )
+    elif parts is None and {*_files_in(path, data_dir)} & {*_files_in(_data(record), data_dir, skipped="test")}:
+        raise InfeasibleError(
+            f"{path} is not as it was in training, so that it is not known which rows the models were trained on. Name "
+            "a file of new rows."
+        )
     table = schema.read(path, data_dir, source)
     try:
         data = schema.dataset(table)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    inputs, about = record.kept().index.inputs, record.summary.data
-    digests, trained_on = source.digests(path, data_dir), inputs.trained_on if inputs is not None else ()
-    others = not {*digests} & {*trained_on}
-    if source is not own and others:
-        return data
-    if isinstance(own, TableFile) and (own.test is None or source is own):
-        tested = data.of(own.drawn(data.y, data.owners)) if own.test is None else data
-        if about is None or tested.fingerprint() == about.fingerprint.get("test"):
-            return tested
-    if source is own:
+    if parts is None or data.fingerprint() == parts[1].fingerprint():
+        return NewRows(data, None if parts is None else 0)
+    known = {*_rows(parts[0])}
+    new = torch.tensor([row not in known for row in _rows(data)])
+    if equal_rows or bool(new.all()):
+        return NewRows(data, 0)
+    if not new.any():
         raise InfeasibleError(
-            f"{path} is not as it was in training, so that it is not known which rows the models were trained on. Name "
-            "a file of new rows by --data."
+            f"All {plural(len(new), 'row')} of {path} are equal to rows that the models were trained on. Name a file "
+            "of new rows, or, if these are other examples with the same values, give --equal_rows true."
         )
-    raise InfeasibleError(
-        f"The models were trained on rows of {path}. Leave out --data to evaluate them on the run's own test part, or "
-        "name a file of new rows."
-    )
+    return NewRows(data.of(new), int((~new).sum()))
+
+
+def own_files(record: Record, data_dir: Path | None) -> Iterator[Path]:
+    """Yield the files that the data of a run names, without links.
+
+    Args:
+        record: of the run.
+        data_dir: where they are looked for as well.
+    """
+    return _files_in(_data(record), data_dir)
+
+
+def _data(record: Record) -> Any:
+    """Return the form of a run's own data; None if it is not known."""
+    return record.config.get("data")
+
+
+def _files_in(form: Any, data_dir: Path | None, skipped: str = "") -> Iterator[Path]:
+    """Yield the files that a part of a configuration names, apart from those of one field."""
+    if isinstance(form, str):
+        with suppress(OSError, ValueError):  # a text that is no path: too long, or with a zero byte
+            yield from (file.resolve() for file in files_of(form, data_dir))
+    elif isinstance(form, Mapping):
+        for name, value in form.items():
+            if name != skipped:
+                yield from _files_in(value, data_dir, skipped)
+    elif isinstance(form, Sequence):
+        for value in form:
+            yield from _files_in(value, data_dir, skipped)
+
+
+def _loaded(own: Source, schema: Schema | None, data_dir: Path | None) -> tuple[Dataset, Dataset]:
+    """Return the train and test part; of a table with the scaling of the training, whatever rounding gives here."""
+    if schema is None or not isinstance(own, TableFile):
+        return own.load(data_dir)
+    return schema.parts(own, data_dir)
+
+
+def _parts(record: Record, own: Source, schema: Schema, data_dir: Path | None) -> tuple[Dataset, Dataset] | None:
+    """Return the run's own train and test part; None if they are not there, or not as they were."""
+    try:
+        parts = _loaded(own, schema, data_dir)
+    except (OSError, ValueError):
+        return None
+    return parts if _as_trained(record, *parts) else None
+
+
+def _as_trained(record: Record, train: Dataset, test: Dataset) -> bool:
+    """Return whether these are the data of a run, as far as its record says."""
+    known = {} if record.summary.data is None else record.summary.data.fingerprint
+    found = {"train": train.fingerprint, "test": test.fingerprint}
+    return all(known[part] == made() for part, made in found.items() if part in known)
+
+
+def _rows(data: Dataset) -> Iterator[bytes]:
+    """Yield the inputs and the label of each row, to the bit; zero has one sign."""
+    assert isinstance(data.x, torch.Tensor)
+    for x, y in zip((data.x + 0).numpy(), (data.y + 0).numpy(), strict=True):
+        yield x.tobytes() + y.tobytes()

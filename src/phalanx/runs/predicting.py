@@ -13,6 +13,7 @@ from phalanx.data.tables import Name, TargetScale
 from phalanx.runs.models import Models
 from phalanx.training.task import Classification, Regression
 from phalanx.training.vector import FlatModule
+from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -82,8 +83,8 @@ def predictions(
         `prediction`, in their own unit.
 
     Raises:
-        LookupError: there is no such model.
-        ValueError: the table does not fit the schema.
+        NotInRecordError: there is no such model.
+        ValueError: the table does not fit the schema, or outputs of the model are no numbers.
     """
     import pandas as pd  # noqa: PLC0415  (optional)
 
@@ -92,6 +93,12 @@ def predictions(
     with torch.inference_mode():
         found = torch.cat(
             [network.outputs(part.to(network.dtype)) for part in x.tensor_split([*range(ROWS, len(x), ROWS)])]
+        )
+    if (undefined := ~found.isfinite().flatten(1).all(1)).any():
+        raise ValueError(
+            f"The outputs of the model are NaN or infinite for {int(undefined.sum())} of {plural(len(x), 'row')} (the "
+            f"first: row {int(undefined.int().argmax()) + 1}). Choose a model whose training did not diverge, or "
+            "correct numbers that are too large."
         )
     if outputs.labels:
         shares = torch.softmax(found, 1)

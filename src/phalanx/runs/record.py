@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from phalanx.data import Schema, TableReading
 from phalanx.data.tables import Dialect
+from phalanx.errors import NotInRecordError
 from phalanx.reading import from_json
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
@@ -74,7 +75,7 @@ class Record:
             best: take the model of the best evaluation, which `SavedModels(best=True)` keeps, and not that of the end.
 
         Raises:
-            LookupError: there is no such model.
+            NotInRecordError: there is no such model.
             ValueError: the network is not known, or does not fit.
         """
         return self.kept(best=best).module(client, module)
@@ -86,7 +87,7 @@ class Record:
             frame: of pandas, with the columns of that file; they are scaled as in training.
 
         Raises:
-            LookupError: the record does not say how a table was read.
+            NotInRecordError: the record does not say how a table was read.
             ValueError: a column is missing or has missing values, cannot become numbers, or holds an unknown text.
         """
         return self.schema.inputs(frame)
@@ -107,7 +108,7 @@ class Record:
 
         Raises:
             InfeasibleError: the task of the run is neither `Classification` nor `Regression`.
-            LookupError: there is no such model, or the run was not trained on a table file.
+            NotInRecordError: there is no such model, or the run was not trained on a table file.
             ValueError: the table does not fit the schema.
         """
         schema = self.schema
@@ -119,17 +120,21 @@ class Record:
         """The schema of the table file that the run was trained on.
 
         Raises:
-            LookupError: it was trained on none, or no models were kept.
+            NotInRecordError: it was trained on none, or no models were kept.
         """
         models = self.kept()
         if models.schema is not None:
             return models.schema
         if models.index.inputs is None or (table := models.index.inputs.table) is None:
-            raise LookupError(f"The run {self.name} was not trained on a table file (CSV, Parquet).")
+            raise NotInRecordError(f"The run {self.name} was not trained on a table file (CSV, Parquet).")
         return Schema.of(_as_configured(table, self.config))
 
     def kept(self, *, best: bool = False) -> Models:
-        """Return the models of the end, or those of the best evaluation; raise `LookupError` if they were not kept."""
+        """Return the models of the end, or those of the best evaluation.
+
+        Raises:
+            NotInRecordError: they were not kept.
+        """
         found = self.best if best else self.models
         if found is None:
             which = (
@@ -137,7 +142,7 @@ class Record:
                 if best
                 else "its models: repeat it with this version of Phalanx"
             )
-            raise LookupError(f"The run {self.name} has not kept {which}.")
+            raise NotInRecordError(f"The run {self.name} has not kept {which}.")
         return found
 
     def frame(self, by: Literal["step", "client"] = "step") -> "DataFrame":

@@ -2,10 +2,10 @@
 
     columns -> gaps filled, scaled in float64, texts as 0 and 1 -> the network -> softmax and class, or own unit
 
-Each column is an input, (rows, 1): of texts strings, of others doubles.  NaN is a missing number, an empty string or a
-word for it a missing text.  A row that `Schema.check` would refuse is refused by the runtime: an `OneHotEncoder` of
-`ai.onnx.ml` with zeros=0 has no result for it.  (`OneHot` after a `LabelEncoder` would take an unknown text for the
-last one, silently.)
+Each column is an input, (rows, 1): of texts strings, of others doubles.  A missing number is NaN, or a word for it that
+is a number, such as -9; a missing text an empty string, or a word for it.  A row that `Schema.check` would refuse is
+refused by the runtime: an `OneHotEncoder` of `ai.onnx.ml` with zeros=0 has no result for it.  (`OneHot` after a
+`LabelEncoder` would take an unknown text for the last one, silently.)
 """
 
 import math
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from phalanx.data import Schema
+from phalanx.data.findings import is_number
 from phalanx.data.table_columns import Field
-from phalanx.data.tables import InputColumn
+from phalanx.data.tables import InputColumn, spelled
 from phalanx.runs.predicting import PREDICTION, Meaning
 
 PROBABILITIES = "probabilities"
@@ -115,7 +116,8 @@ def _examples(nodes: _Nodes, schema: Schema) -> str:
     for each in schema.inputs_of:
         nodes.inputs.append(nodes.value(each.name, "STRING" if each.type == "string" else "DOUBLE", ["rows", 1]))
     if numbers:
-        scaled, empty = _numbers(nodes, numbers, [c for c in columns if c.value is None and not c.gap])
+        filled = [c for c in columns if c.value is None and not c.gap]
+        scaled, empty = _numbers(nodes, numbers, filled, schema.missing_values)
         blocks += [scaled, empty]
         places |= {(each.name, None, False): j for j, each in enumerate(numbers)}
         places |= {(each.name, None, True): len(numbers) + j for j, each in enumerate(numbers)}
@@ -130,20 +132,24 @@ def _examples(nodes: _Nodes, schema: Schema) -> str:
     return nodes.add("Gather", nodes.add("Concat", *blocks, axis=1), nodes.constant(order, np.int64), axis=1)
 
 
-def _numbers(nodes: _Nodes, numbers: Sequence[Field], columns: Sequence[InputColumn]) -> tuple[str, str]:
+def _numbers(
+    nodes: _Nodes, numbers: Sequence[Field], columns: Sequence[InputColumn], missing: Sequence[str]
+) -> tuple[str, str]:
     """Return the scaled numbers, and where they are missing, each (rows, columns), float32."""
     raw = nodes.add("Concat", *(each.name for each in numbers), axis=1) if len(numbers) > 1 else numbers[0].name
     narrow = nodes.cast(raw, "FLOAT")
-    empty, known = nodes.add("IsNaN", narrow), nodes.add("IsInf", narrow)
+    empty, infinite = nodes.add("IsNaN", narrow), nodes.add("IsInf", narrow)
+    for word in filter(is_number, missing):
+        empty = nodes.add("Or", empty, nodes.add("Equal", raw, nodes.constant(float(word), np.float64)))
     needed = nodes.constant([each.use.impute is None for each in numbers], np.bool_)
     low = nodes.constant([_bound(each, each.constraints.minimum, -math.inf) for each in numbers], np.float64)
     high = nodes.constant([_bound(each, each.constraints.maximum, math.inf) for each in numbers], np.float64)
     whole = nodes.constant([each.type in ("integer", "boolean") for each in numbers], np.bool_)
     part = nodes.add("Not", nodes.add("Equal", nodes.add("Floor", raw), raw))
-    wrong = nodes.add("Or", known, nodes.add("And", empty, needed))
     outside = nodes.add("Or", nodes.add("Less", raw, low), nodes.add("Greater", raw, high))
-    broken = nodes.add("And", nodes.add("And", part, whole), nodes.add("Not", empty))
-    wrong = nodes.add("Or", wrong, nodes.add("Or", outside, broken))
+    misfit = nodes.add("Or", nodes.add("Or", infinite, outside), nodes.add("And", part, whole))
+    known = nodes.add("And", misfit, nodes.add("Not", empty))
+    wrong = nodes.add("Or", known, nodes.add("And", empty, needed))
     ones = nodes.refuse(wrong, len(numbers), "a number is missing, or does not fit the schema")
     fill = nodes.constant([column.fill or 0.0 for column in columns], np.float64)
     mean = nodes.constant([column.mean for column in columns], np.float64)
@@ -163,7 +169,7 @@ def _bound(described: Field, given: float | None, none: float) -> float:
 def _texts(nodes: _Nodes, described: Field, missing: Sequence[str]) -> str:
     """Return 1 where a row has a text, else 0, and 1 where it is missing: (rows, texts + 1), float32."""
     known = [str(each) for each in described.categories]
-    words = [word for word in missing if word not in known] if described.use.impute is not None else []
+    words = spelled(word for word in missing if word not in known) if described.use.impute is not None else []
     why = f"column {described.name!r}: no known text"
     encoded = nodes.add("OneHotEncoder", described.name, name=why, cats_strings=[*known, *words], zeros=0)
     flat = nodes.add("Reshape", encoded, nodes.constant([-1, len(known) + len(words)], np.int64))
@@ -176,6 +182,10 @@ def _texts(nodes: _Nodes, described: Field, missing: Sequence[str]) -> str:
 def _results(nodes: _Nodes, scores: str, schema: Schema, outputs: Meaning) -> list[Any]:
     """Return the outputs of the graph, made of the scores of the network."""
     taken = {each.name for each in schema.fields}
+    undefined = nodes.add("Or", nodes.add("IsNaN", scores), nodes.add("IsInf", scores))
+    width = max(len(outputs.labels), 1)
+    flat = nodes.add("Reshape", undefined, nodes.constant([-1, width], np.int64))
+    scores = nodes.add("Mul", scores, nodes.refuse(flat, width, "an output of the model is NaN or infinite"))
     prediction, shares = (name + "_" * (name in taken) for name in (PREDICTION, PROBABILITIES))
     if not outputs.labels:
         flat = nodes.add("Reshape", nodes.cast(scores, "DOUBLE"), nodes.constant([-1], np.int64))

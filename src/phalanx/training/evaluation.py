@@ -31,7 +31,7 @@ CLASSES = 100  # largest number of classes whose accuracies are recorded one by 
 class Score(NamedTuple):
     """The performance of a model on a set of examples."""
 
-    accuracy: float  # share of labels that are predicted correctly; NaN if the task has no accuracy
+    accuracy: float  # share of labels that are predicted correctly; NaN if the task has no accuracy, or loss is NaN
     loss: float  # mean per label; of cross-entropy in nats, and its exponential is the perplexity
     by_class: Float[Tensor, "classes"]  # accuracy on the labels of each class; NaN for a class without labels
     extra: Mapping[str, float] = {}  # the other metrics of the task, by name
@@ -41,8 +41,8 @@ class Score(NamedTuple):
 def evaluate(model: FlatModule, vector: Vector, data: Dataset, task: Task = CLASSIFICATION) -> Score:
     """Load `vector` into `model` and evaluate it on `data`.
 
-    Every label has the same weight, so a long sequence of labels has more weight than a short one.  A
-    model with NaN parameters predicts the first class, as the arg max of NaN does, and has a loss of NaN.
+    Every label has the same weight, so a long sequence of labels has more weight than a short one.  If an output is NaN
+    that is no prediction: the loss is NaN then, and with it every accuracy.  (The arg max would be the first class.)
     """
     return evaluate_each(model, [vector], data, task)[0]
 
@@ -86,10 +86,12 @@ def evaluate_each(
                 if data.owners is not None and (found_right := task.hits(outputs, y)) is not None:
                     hits.append(found_right)
         loss = float(sum(total)) / labels
-        known = len(right) == len(parts)
+        known = len(right) == len(parts) and not math.isnan(loss)
         of_class = sum(right[1:], right[0]).cpu() if known else unknown
         accuracy = int(of_class.sum()) / labels if known else math.nan
         by_owner = _by_owner(hits, data) if len(hits) == len(parts) else {}
+        if math.isnan(loss):
+            by_owner = dict.fromkeys(by_owner, math.nan)
         found.append(Score(accuracy, loss, of_class / counts, measures.results(loss), by_owner))
     return found
 
@@ -274,7 +276,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         accuracy: share of the test labels that the served model predicts; mean over honest clients. Where clients are
             served different models and own test examples, each model is tested on those of its clients alone.
         loss: mean loss of the same; cross-entropy is in nats per label.
-        worst_client_accuracy: the smallest of `client_accuracy`.
+        worst_client_accuracy: the smallest of `client_accuracy`; None if the outputs of some client's model are NaN.
         attack_success: accuracy on the attack's goal, of the models that honest clients are served.
         received_accuracy: by honest client, the accuracy of its model on the whole test set.
         client_accuracy: by honest client, the accuracy of its model on its own test examples, where each client is the
@@ -324,7 +326,7 @@ def metrics_of(
     return Metrics(
         accuracy=sum(s.accuracy for s in scores.values()) / len(scores),
         loss=sum(s.loss for s in scores.values()) / len(scores),
-        worst_client_accuracy=min(known, default=math.nan),
+        worst_client_accuracy=min(known, default=math.nan) if len(ranked) == len(scores) else math.nan,
         attack_success=success,
         received_accuracy={i: score.accuracy for i, score in ranked.items()},
         client_accuracy=own,
