@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -119,6 +120,12 @@ def test_sizes_with_too_few_rows_are_passed_over_for_a_number_that_is_given(chec
     assert checked("Krum(f=3)")[0] == 0  # at least 9 rows, so that of 7, 8 and 11 one is left
     status, out, _ = checked("Krum(f=30)")
     assert (status, "order: It raised TooFewRowsError." in out) == (1, True)
+
+
+def test_a_file_that_no_module_can_be_called_like(checked):
+    Path("my-rules.py").write_text("")
+    status, _, err = checked("my-rules.py:Good(f=f)")
+    assert (status, "my-rules.py is no name of a module. Rename it, with letters" in err) == (2, True), err
 
 
 @pytest.mark.parametrize(

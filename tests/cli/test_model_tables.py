@@ -334,4 +334,4 @@ def test_what_is_not_defined_is_null_in_json(done, capsys, tmp_path):
     found = json.loads(out, parse_constant=pytest.fail)
     assert status == 0
     assert found["classes"][1] == {"class": "well", "examples": 0, "accuracy": None}
-    assert all("accuracy_on_own_examples" not in each for each in found["clients"])
+    assert {each["label_reweighted_accuracy"] for each in found["clients"]} == {None}, "both have the other class too"

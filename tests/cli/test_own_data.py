@@ -56,12 +56,15 @@ CASES = {  # the file, further options, and what the message says
     ),
     "a word among numbers": (
         rows(lambda i, a, b, y: f"{i / 8},{b},{y}") + "unknown,0.1,1\n", (),
-        "Column 'a' holds 'unknown' among numbers. If that is a missing value, list it in missing",
+        "Column 'a' holds 'unknown' among numbers in row 41. If that is a missing value, list it in missing",
     ),
     "infinity": (GOOD + "inf,0.1,1\n", (), "Column 'a' holds numbers that are infinite.* in 1 of 41 rows. Drop these"),
     "a number beyond float32": (GOOD + "1e300,0.1,1\n", (), "Column 'a' holds numbers that are infinite, or beyond"),
     "an unknown column": (GOOD, ("--data.label", "z"), r"no column 'z'; the columns are \['a', 'b', 'y'\]\. Name one"),
-    "too few names of classes": (GOOD, ("--data.class_names", "[0]"), "labels that class_names lacks: 1. Add them"),
+    "too few names of classes": (
+        GOOD, ("--data.class_names", "[0]"),
+        r"labels that class_names lacks, in 20 of 40 rows \(the first: row 2\)\. Add them",
+    ),
     "a network for images": (GOOD, ("--model", "LeNet"), r"takes images of shape.*or choose MLP"),
     "no owners": (GOOD, ("--partition", "Natural"), "these data have no owners. Choose data with owners"),
     "a pattern without layers": (

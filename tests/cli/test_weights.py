@@ -304,7 +304,7 @@ def test_a_sample_may_hold_a_client_twice(capsys, tmp_path):
         ("sizes.csv --frontier --cost 0", "cost must be above 0"),
         ("sizes.csv --frontier --alpha 0.5", "hold half of the weight"),
         ("sizes.csv --frontier --classes benign", "sizes.csv has no column 'benign'"),
-        ("sizes.csv --frontier --classes examples examples", "sum to 240, and its size is 120"),
+        ("sizes.csv --frontier --classes examples a examples", "--classes names examples twice. Name each column once"),
         ("sizes.csv --alpha 0.2 --certify 0", "bound must be at least 1, got 0"),
         ("sizes.csv --alpha 0.2 --weights w.txt", "w.txt must end in .csv or .json"),
         ("sizes.csv --alpha 0.2 --weights no/w.csv", "there is no folder no"),
@@ -326,6 +326,12 @@ def test_what_cannot_be_done_says_why_and_leaves_nothing(command, why, capsys, t
     assert out == ""
     assert (tmp_path / "sizes.csv").read_text() == SIZES
     assert [path.name for path in tmp_path.iterdir()] == ["sizes.csv"]
+
+
+def test_counts_that_do_not_sum_to_the_size_are_refused(capsys, tmp_path):
+    (tmp_path / "counts.csv").write_text("client,examples,x,y\na,120,60,70\nb,80,40,40\n")
+    status, _, err = weights(capsys, "counts.csv", "--frontier", "--classes", "x", "y")
+    assert (status, "client a sum to 130, and its size is 120" in err) == (2, True), err
 
 
 HOSPITALS = (ROOT / "examples" / "hospitals.csv").read_text()

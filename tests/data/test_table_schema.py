@@ -105,13 +105,15 @@ SMALL = """{"fields": [{"name": "a", "type": "number", "phalanx": {"scaling": {"
         ({"age": [1e300, 1]}, "number", "infinite, or beyond 3.4e38 in 1 of 2 rows"),
         ({"age": [True, False]}, "type", "holds true and false, and not numbers in 2 of 2 rows"),
         ({"age": pd.to_datetime(["2020-01-01"] * 2)}, "type", "holds dates, and not numbers"),
+        ({"ok": ["yes", "no"]}, "number", "Column 'ok' holds neither true nor false in 2 of 2 rows (the first: row 1)"),
         ({"y": ["yes", SECRET]}, "word", "Column 'y' holds another text than 'no', 'yes' in 1 of 2 rows"),
         ({"y": [0, 1]}, "type", "Column 'y' holds numbers or dates, and not texts"),
         ({"y": [None, "no"]}, "missing", "Column 'y' is empty in 1 of 2 rows"),
     ],
 )  # fmt: skip
 def test_rows_that_do_not_fit_are_refused_by_column_without_a_cell(change, code, message, tmp_path):
-    schema = schema_of(OLD, tmp_path)
+    old = OLD.assign(ok=[True, False] * 10) if "ok" in change else OLD
+    schema = schema_of(old, tmp_path)
     frame = NEW.assign(**change)
     (found,) = errors(schema, frame)
     assert (found.code, found.name) == (code, next(iter(change)))
@@ -128,6 +130,12 @@ def test_columns_that_are_missing_or_occur_twice(tmp_path):
     schema = schema_of(OLD, tmp_path)
     (found,) = errors(schema, NEW.rename(columns={"age": "Age "}))
     assert found.sentence == "Column 'age' is missing. Is it 'Age '? Add it, or rename one."
+    for text in ("10,a\n20,b\n", "age;city;y\n10;a;no\n"):  # without names; with another separator
+        (tmp_path / "new.csv").write_text(text)
+        with pytest.raises(
+            ValueError, match=r"^None of the columns is there: 'age', 'city', 'y'\. .* separated by ','"
+        ):
+            schema.dataset(tmp_path / "new.csv")
     twice = pd.concat([NEW, NEW[["age"]]], axis=1)
     assert [one.sentence for one in errors(schema, twice)] == ["Column 'age' occurs twice. Leave out one."]
     (tmp_path / "twice.csv").write_text("age,city,age,y\n1,a,2,no\n")

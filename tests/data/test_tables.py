@@ -117,7 +117,11 @@ def test_types_of_pandas_and_numpy_are_read_alike():
         (FRAME, {"label": "risk", "owner": "x", "drop": ["y"]}, "There is no column 'x' or 'y'"),
         (FRAME, {"label": "risk", "owner": "risk"}, "must be different columns"),
         (FRAME, {"label": "risk", "drop": ["age", "city", "size", "bank"]}, "no column for the inputs"),
-        (FRAME, {"label": "risk", "class_names": ["low"]}, "Column 'risk' has labels that class_names lacks: 'high'"),
+        (
+            FRAME,
+            {"label": "risk", "class_names": ["low"]},
+            r"labels that class_names lacks, in 2 of 4 rows \(the first: row 2\)",
+        ),
         (
             FRAME.assign(age=[1, None, 3, None]),
             {"label": "risk"},
@@ -383,7 +387,7 @@ def test_a_word_for_missing_values_at_one_site_is_named_with_the_remedy(tmp_path
     (tmp_path / "a.csv").write_text("x,y\n" + "1,0\n2,1\n" * 5)
     (tmp_path / "b.csv").write_text("x,y\n" + "1,0\n?,1\n" * 5)
     with pytest.raises(
-        ValueError, match=r"b\.csv: Column 'x' holds '\?' among numbers\. .*list it in missing, and set"
+        ValueError, match=r"b\.csv: Column 'x' holds '\?' among numbers in row 2\. .*list it in missing, and set"
     ):
         CSV(str(tmp_path / "*.csv"), "y").load()
     data, _ = CSV(str(tmp_path / "*.csv"), "y", missing=("?",), impute="median").load()

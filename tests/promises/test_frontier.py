@@ -144,6 +144,7 @@ def test_the_same_file_gives_the_same_bits(found):
         (([5.5, 6, 7],), "integers of at least 1, got 5.5"),
         (([2**63, 6, 7],), "at most"),
         (([1] * 301,), "at most 300 sites"),
+        (([5],), "at least two sites, got 1"),
         (([5, 0, 7],), "at least 1"),
     ],
 )

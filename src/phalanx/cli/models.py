@@ -252,12 +252,15 @@ def _owned(record: Record, found: Mapping[int, Score], test: Dataset) -> bool:
 
 
 def _own(about: ClientRecord | None, score: Score, test: Dataset, *, owned: bool) -> float:
-    """Return the accuracy of a client's model on its own examples, or if nobody has some, under its labels; or NaN."""
+    """Return the accuracy of a client's model on its own examples, or if nobody has some, under its labels.
+
+    NaN if it has no own examples, or labels of a class that the examples lack.
+    """
     if owned:
         rows = _own_rows(about, score, test)
         return math.nan if rows is None else rows
     held = torch.tensor(about.classes if about is not None else ())
-    fits = len(held) == len(score.by_class) > 0
+    fits = len(held) == len(score.by_class) > 0 and not (score.by_class.isnan() & (held > 0)).any()
     return client_accuracy(score.by_class[None], held[None])[0] if fits else math.nan
 
 

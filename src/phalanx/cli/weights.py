@@ -95,6 +95,8 @@ def _check_frontier(options: Options, *, sampled: bool) -> None:
         if without := [f"--{name}" for name in ("classes", "cost") if options[name] is not None]:
             raise ValueError(f"{without[0]} belongs to --frontier.")
         return
+    if twice := [name for name in options.classes or () if options.classes.count(name) > 1]:
+        raise ValueError(f"--classes names {shown(twice[0])} twice. Name each column once.")
     if sampled:
         raise ValueError("--frontier does not go with --certify, which is about a sample of the clients.")
     if options.alpha_star != ALPHA_STAR:

@@ -32,6 +32,8 @@ def imported(text: str, said: str, kinds: tuple[type, ...], none: str) -> str:
     file, inner = Path(f"{start}.py"), inner.removeprefix(":")
     if not file.is_file():
         raise InfeasibleError(f"{said}: there is no file {file}.")
+    if not file.stem.isidentifier():
+        raise InfeasibleError(f"{file} is no name of a module. Rename it, with letters, digits and _ alone.")
     sys.path.append(str(file.parent.resolve()))
     try:
         module = import_module(file.stem)

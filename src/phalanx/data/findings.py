@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,8 +77,22 @@ def notation(text: str) -> str:
     return "a comma" if _SEPARATED.fullmatch(plain) and "," in plain else ""
 
 
-def as_number_column(values: Sequence[str]) -> str:
-    """Return why texts are a column of numbers that was read as text, with the remedy; empty if it is none.
+class Misread(NamedTuple):
+    """Why a column of numbers was read as text.
+
+    Args:
+        text: the first cell that is no number. No message quotes it, unless it is a usual word for a missing value.
+        what: the column holds.
+        remedy: for that.
+    """
+
+    text: str
+    what: str
+    remedy: str
+
+
+def as_number_column(values: Sequence[str]) -> Misread | None:
+    """Return why texts are a column of numbers that was read as text; None if it is none.
 
     Args:
         values: its different texts.
@@ -88,18 +102,16 @@ def as_number_column(values: Sequence[str]) -> str:
     numbers, written = [v for v in others if is_number(v)], {v: how for v in others if (how := notation(v))}
     alike = len(numbers) + sum(how != BOUND or bool(numbers) for how in written.values())
     if not (words or written) or not alike or 2 * alike < len(others):
-        return ""
+        return None
     if written:
         text, how = next(iter(written.items()))
         remedy = {
             "a comma": "Set decimal or thousands to the sign that it stands for",
             "digits in groups": "Set thousands to what separates the groups",
         }.get(how, "Correct it in the file")
-        return f"holds {text!r}, a number with {how}. {remedy}, or drop the column."
-    return (
-        f"holds {words[0]!r} among numbers. If that is a missing value, list it in missing, and set impute; or drop "
-        "the column."
-    )
+        return Misread(text, f"holds a number with {how}", f"{remedy}, or drop the column.")
+    remedy = "If that is a missing value, list it in missing, and set impute; or drop the column."
+    return Misread(words[0], f"holds {words[0]!r} among numbers", remedy)
 
 
 def plainly(text: str) -> str:

@@ -210,6 +210,9 @@ def _numbers(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tup
             known = float(texts[i]) if is_number(texts[i]) else BOOLEANS.get(texts[i].lower()) if boolean else None
             cells[i] = np.nan if known is None else known
         if (wrong := np.isnan(cells) & ~empty).any():
+            if boolean and not described.categories:
+                remedy = "Write true or false, or 1 or 0"
+                return cells, [_finding("number", described, wrong, "holds neither true nor false", remedy)]
             written = sorted({notation(text) for text in texts[wrong]} - {""})
             how = f" (in part, one with {written[0]})" if written else ""
             remedy = "Correct it, or say in the schema what a missing value and a decimal look like"

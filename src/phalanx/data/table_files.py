@@ -19,9 +19,19 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
-from phalanx.data.findings import as_number_column, merged
+from phalanx.data.findings import merged
 from phalanx.data.sources import Source
-from phalanx.data.tables import Dialect, Impute, TableReading, TargetScale, is_text, missing_in, read_frame, spelled
+from phalanx.data.tables import (
+    Dialect,
+    Impute,
+    TableReading,
+    TargetScale,
+    is_text,
+    misread,
+    missing_in,
+    read_frame,
+    spelled,
+)
 from phalanx.installation import DATA_DIR, installation
 from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
@@ -200,8 +210,8 @@ class TableFile(Source):
                 other = theirs if texts[0] == our_path else ours
                 if not other[name].isna().all():
                     mixed = ours if texts[0] == our_path else theirs
-                    if why := as_number_column([*map(str, mixed[name].dropna().unique())]):
-                        raise ValueError(f"{texts[0]}: Column {name!r} {why}")
+                    if why := misread(mixed[name], name):
+                        raise ValueError(f"{texts[0]}: {why}")
                     raise ValueError(
                         f"Column {name!r} holds text in {texts[0]}, and numbers in the other file of {our_path} and "
                         f"{their_path}. Write it in the same way in both."

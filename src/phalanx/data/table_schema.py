@@ -130,7 +130,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the JSON form with sorted keys, without names, titles and descriptions, which change no number."""
+        """SHA-256 of the JSON form with sorted keys, without its own name, titles and descriptions."""
         bare = [msgspec.structs.replace(each, title="", description="") for each in self.fields]
         plain = msgspec.structs.replace(self, fields=tuple(bare), name="")
         return f"sha256:{sha256(msgspec.json.encode(plain, order='sorted')).hexdigest()}"
@@ -320,6 +320,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         names = [str(name) for name in frame.columns]
         known = {each.name for each in self.fields} | {FILE}
         others = [name for name in names if name not in known]
+        wanted = [each.name for each in self._wanted(labels)]
+        if len(wanted) > 1 and not {*map(plainly, wanted)} & {*map(plainly, names)}:
+            listed = ", ".join(map(repr, wanted[:LISTED])) + (", ..." if len(wanted) > LISTED else "")
+            how = f"The first line of a file names them, separated by {self.writing.delimiter!r}"
+            yield Finding("column", wanted[0], f"None of the columns is there: {listed}. {how}.")
+            return
         for each in self._wanted(labels):
             if names.count(each.name) > 1:
                 yield _twice(each)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from phalanx.data.findings import Finding, as_number_column, is_number, leaks, near
+from phalanx.wording import plural
 
 MOST_VALUES = 100  # of a column of text that becomes one-hot: with more it is an identifier, or a sentence
 
@@ -290,14 +291,16 @@ def _labels(
                 "convert the column to integers or text."
             )
         return torch.from_numpy(column.to_numpy(dtype=np.float32, copy=True)), ()
-    if is_text(column) and class_names is None and (why := as_number_column(_known(column))):
-        raise ValueError(f"Column {name!r} {why}")
+    if is_text(column) and class_names is None and (why := misread(column, name)):
+        raise ValueError(why)
     values = _values(column).tolist()
     known = _known(column) if class_names is None else [*map(str, class_names)] if is_text(column) else [*class_names]
     number = {value: k for k, value in enumerate(known)}
-    if unknown := sorted(set(values) - number.keys()):
-        listed = ", ".join(map(repr, unknown[:5]))
-        raise ValueError(f"Column {name!r} has labels that class_names lacks: {listed}. Add them to it.")
+    if unknown := [row for row, value in enumerate(values, 1) if value not in number]:
+        raise ValueError(
+            f"Column {name!r} has labels that class_names lacks, in {len(unknown)} of {plural(len(values), 'row')} "
+            f"(the first: row {unknown[0]}). Add them to it, or correct them."
+        )
     return torch.tensor([number[value] for value in values]), tuple(known)
 
 
@@ -317,12 +320,13 @@ def _input_columns(column: Any, name: Name, impute: Impute) -> list[InputColumn]
     if not is_text(column):
         return [InputColumn(name, fill=fill, boolean=column.dtype.kind == "b"), *gap]
     known = _known(column)
-    if why := as_number_column(known):
-        raise ValueError(f"Column {name!r} {why}")
+    if why := misread(column, name):
+        raise ValueError(why)
     words = [value for value in known if not is_number(value)]
     if words and len(known) > SOME_VALUES and 2 * len(words) < len(known):
         raise ValueError(
-            f"Column {name!r} holds numbers and text, such as {words[0]!r}. Correct it, drop it, or make it numbers."
+            f"Column {name!r} holds numbers, and text in row {_row(column, words[0])}. Correct it, drop it, or make it "
+            "numbers."
         )
     if len(known) > MOST_VALUES:
         raise ValueError(
@@ -332,6 +336,17 @@ def _input_columns(column: Any, name: Name, impute: Impute) -> list[InputColumn]
     if not known:
         raise ValueError(f"Column {name!r} is empty. Drop it.")
     return [*(InputColumn(name, value, fill=fill) for value in known), *gap]
+
+
+def misread(column: Any, name: Name) -> str:
+    """Return why a column of numbers was read as text, with the row and the remedy; empty if it is none."""
+    found = as_number_column([*map(str, column.dropna().unique())])
+    return "" if found is None else f"Column {name!r} {found.what} in row {_row(column, found.text)}. {found.remedy}"
+
+
+def _row(column: Any, text: str) -> int:
+    """Return the number of the first row with a text, from 1."""
+    return int(np.argmax((column.astype(str) == text).to_numpy(dtype=bool))) + 1
 
 
 def _block(cells: npt.NDArray[Any], wanted: Sequence[InputColumn]) -> npt.NDArray[np.float64]:

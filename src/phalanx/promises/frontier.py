@@ -130,6 +130,8 @@ def frontier(
     N, K = np.asarray(sizes, np.int64), len(sizes)
     if K > MOST:
         raise ValueError(f"A frontier is of at most {MOST} sites, got {K:,}. For more, see the curve of U* over alpha.")
+    if K < 2:
+        raise ValueError(f"A frontier is of at least two sites, got {K}: nobody outvotes a single one.")
     if not 1 <= liars < K:
         raise ValueError(f"liars must be from 1 to {K - 1}, the sites but one, got {liars}.")
     if not cost > 0:
