@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from phalanx.data import CSV, Dataset, Schema
-from phalanx.data.findings import as_number_column, counts_rows, merged, near, notation, predicts, unseen
+from phalanx.data.findings import as_number_column, counts_rows, merged, near, notation, predicts, unseen, zeros
 
 RNG = np.random.default_rng(0)
 N = 200
@@ -81,6 +81,34 @@ def test_a_word_for_missing_among_numbers(tmp_path, word, few):
     assert (train.x.shape[1], len(train) + len(test)) == (3, N)
     gaps = torch.cat((train.x, test.x))[:, 1]
     assert gaps.tolist().count(1.0) == 1
+
+
+ABOVE = np.random.default_rng(0).normal(240, 50, 60).round()  # as cholesterol is in mg/dL
+
+
+@pytest.mark.parametrize(
+    ("cells", "noticed"),
+    [
+        (np.where(np.arange(60) % 9, ABOVE, 0), True),
+        (np.where(np.arange(60) == 7, 0, ABOVE), True),
+        (np.where(np.arange(60) % 9, ABOVE, -1), False),
+        (np.where(np.arange(60) % 9, ABOVE - 235, 0), False),
+        (np.where(np.arange(60) % 9, ABOVE, np.nan), False),
+        (np.where(np.arange(60) % 9, ABOVE // 100 + 9, 0), False),
+        (np.where(np.arange(60) % 9, np.arange(60) / 10, 0), False),
+        (ABOVE, False),
+        (np.zeros(60), False),
+    ],
+)
+def test_zeros_that_may_stand_for_missing_values_are_noticed(cells, noticed):
+    found = [*zeros({"chol": cells, "age": ABOVE})]
+    assert [(one.key, one.error) for one in found] == [("zero:chol", False)] * noticed
+    assert not noticed or f"is 0 in {int((cells == 0).sum())} of 60 rows" in found[0].sentence
+
+
+def test_zeros_are_noticed_in_a_file(tmp_path):
+    path = table(tmp_path, a=np.where(np.arange(N) % 9, np.arange(N) + 2.0 * N, 0), b=np.arange(N) % 7, y=TEXTS)
+    assert "zero:a" in {one.key for one in CSV(path, "y").load()[0].findings}
 
 
 @pytest.mark.parametrize("cells", [["0,5", "1,5", "2,5"], ["1,000", "2,000", "3"], ["<0.1", "0.2", "0.3"]])

@@ -14,6 +14,7 @@ from phalanx.wording import plural
 LEAST_ROWS = 20  # below which a column can predict the labels by chance
 MOST_CLASSES = 50  # labels that a column is compared with
 WRONG = 0.005  # share of rows in which a column that predicts the labels may be wrong
+LEAST_VALUES = 10  # different numbers above 0 of a column in which 0 is noticed
 MERGED = 2.5e-4  # rounding, as a share of a column's range, above which different values are one in float32
 SHOWN = 5  # findings of one kind that are listed
 
@@ -180,6 +181,29 @@ def counts_rows(values: npt.NDArray[Any]) -> bool:
         return False
     low, high = values.min(), values.max()
     return bool(high - low == len(values) - 1 and len(np.unique(values)) == len(values) and (values % 1 == 0).all())
+
+
+def zeros(columns: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
+    """Yield the columns of numbers that are 0 in some rows, and far above it in all others.
+
+    Far is one standard deviation of these others. There are at least `LEAST_VALUES` different ones.
+
+    Args:
+        columns: (n,) each, by name; NaN where a number is missing.
+    """
+    for name, values in columns.items():
+        others = values[values > 0]
+        empty = int((values == 0).sum())
+        if not empty or (values < 0).any() or len(np.unique(others)) < LEAST_VALUES or not np.isfinite(others).all():
+            continue
+        if others.min() >= others.std():
+            yield Finding(
+                "zero",
+                name,
+                f"Column {name!r} is 0 in {empty:,} of {plural(len(values), 'row')}, and far above in all others. If 0 "
+                "stands for a missing value, empty these cells, and set impute.",
+                error=False,
+            )
 
 
 def leaks(columns: Mapping[str, npt.NDArray[Any]], labels: npt.NDArray[np.int64] | None) -> Iterator[Finding]:

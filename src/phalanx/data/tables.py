@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from phalanx.data.findings import Finding, as_number_column, is_number, leaks, near
+from phalanx.data.findings import Finding, as_number_column, is_number, leaks, near, zeros
 from phalanx.wording import plural
 
 MOST_VALUES = 100  # of a column of text that becomes one-hot: with more it is an identifier, or a sentence
@@ -239,7 +239,8 @@ def _findings(
         if is_text(frame[name]):
             found += near(_known(frame[name]), name, what)
     columns = {str(name): _values(frame[name]) if name in texts else _numbers(frame[name]) for name in inputs}
-    return (*found, *leaks(columns, None if labels is None else labels.numpy()))
+    numbers = {name: cells for name, cells in columns.items() if name not in {*map(str, texts)}}
+    return (*found, *zeros(numbers), *leaks(columns, None if labels is None else labels.numpy()))
 
 
 def check_frame(frame: Any) -> None:
