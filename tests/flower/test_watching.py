@@ -9,6 +9,7 @@ import re
 import sys
 import time
 import urllib.request
+import warnings
 from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
@@ -18,9 +19,13 @@ from rich.console import Console
 
 import phalanx
 from flower.federations import QUICK, SMALL, at_nodes, coordinator, honest, roster_of
+from phalanx.aggregators import TrimmedMean
+from phalanx.algorithms import FedAvg
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError, Progress, Verdict
+from phalanx.data import LognormalSizes
 from phalanx.flower import FlowerTransport, InProcessGrid, coordinate, live, status
+from phalanx.flower.audit import read
 from phalanx.flower.logs import JSONFormatter
 from phalanx.flower.metrics import PrometheusMetrics
 from phalanx.flower.status import ClientStatus, RunStatus, StatusBoard
@@ -200,6 +205,27 @@ def test_notices_come_and_go_without_a_terminal_too(tmp_path, monkeypatch, capsy
     live.follow(tmp_path, Console(), over)
     said = ["outage: 3 of 4 clients are silent", "The last notice no longer holds."]
     assert capsys.readouterr().out.splitlines()[2:] == said
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_a_line_of_the_log_and_an_event_of_the_audit_once(tmp_path, caplog, capfd):
+    """Those of the beginning, which the first step has as a remark as well, and those of later; only the text."""
+
+    def warn(progress):
+        if progress.step == 1:
+            warnings.warn("the disk of the\nmodels is slow", stacklevel=1)
+
+    plan = dataclasses.replace(PLAN, algorithm=FedAvg(TrimmedMean(0.25)), partition=LognormalSizes(2.0))
+    caplog.set_level("WARNING", logger="phalanx")
+    with InProcessGrid(at_nodes(honest(plan, tmp_path / "clients"))) as grid:
+        made = coordinator(plan, folder=tmp_path / "run", observers=[warn])
+        coordinate(grid, made)
+    noted = [entry.why for entry in read(tmp_path / "run" / "audit.jsonl") if entry.event == "warning"]
+    assert noted.count("the disk of the\nmodels is slow") == 1
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == noted
+    assert len([why for why in noted if "1 of 4 clients can hold 0." in why]) == 1
+    assert ".py:" not in capfd.readouterr().err
+    assert warnings.formatwarning("a", UserWarning, "b.py", 1) != ""
 
 
 def test_in_a_terminal_it_is_one_picture_that_is_renewed_until_the_run_is_over(tmp_path):

@@ -125,6 +125,7 @@ class Audit:
         self._step, self._version = 0, 0
         self._known = Counter[tuple[object, ...]]()  # lines from before the stop, not to be written twice
         self._excluded = set[int]()
+        self._warned = set[str]()  # remarks that came as warnings of Python before they came with a step
         self._failed: OSError | None = None
         self._settled = False
 
@@ -155,6 +156,11 @@ class Audit:
                 self._write([entry])
             except OSError as error:
                 self._failed = error
+
+    def warned(self, text: str) -> None:
+        """Record a warning of Python's."""
+        self._warned.add(text)
+        self.note(Note("warning", None, text))
 
     def end(self, why: str) -> None:
         """Record that the run is over, or stopped; what comes later is no event of it, and not recorded."""
@@ -202,7 +208,9 @@ class Audit:
     def _notes(self, progress: Progress) -> Iterator[Note]:
         """Yield the events in the progress."""
         for remark in progress.remarks:
-            yield Note("warning", None, remark)
+            if remark not in self._warned:
+                yield Note("warning", None, remark)
+        self._warned -= {*progress.remarks}
         for client, why in sorted(progress.invalid.items()):
             yield Note("invalid" if client in progress.enrolled else "not enrolled", client, why)
         for client, why in sorted(progress.lost.items()):

@@ -2,6 +2,9 @@
 
 import json
 import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -63,3 +66,47 @@ def configure_logs(form: Form) -> None:
         log.propagate = False
     for handler in log.handlers:
         handler.setFormatter(JSONFormatter() if form == "json" else text)
+
+
+class WarningLog:
+    """Python's warnings as lines of the log, without the line of source that Python prints with them.
+
+    `tell` is given each of them as well, also those of before it was set.
+    """
+
+    def __init__(self) -> None:
+        self._tell: Callable[[str], None] | None = None
+        self._early = list[str]()
+
+    def tell(self, to: Callable[[str], None]) -> None:
+        """Set what is told of each warning."""
+        self._tell = to
+        for text in self._early:
+            to(text)
+
+    def __call__(self, text: str) -> None:
+        """Take a warning."""
+        log.warning("%s", text, extra=log_fields("warning"))
+        if self._tell is None:
+            self._early.append(text)
+        else:
+            self._tell(text)
+
+
+@contextmanager
+def logged_warnings() -> Iterator[WarningLog]:
+    """Send the warnings of this process to the log, until the context ends; who records warnings still gets them."""
+    taken = WarningLog()
+    with warnings.catch_warnings():
+        before, written = warnings.showwarning, warnings.formatwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            taken(str(message))
+            before(message, category, *where)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        warnings.formatwarning = lambda *_: ""  # what Python itself would print
+        try:
+            yield taken
+        finally:
+            warnings.formatwarning = written

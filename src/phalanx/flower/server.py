@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -26,7 +26,7 @@ from phalanx.flower.audit import AUDIT, Audit, Note
 from phalanx.flower.codec import Transfer
 from phalanx.flower.files import only_for_owner
 from phalanx.flower.identity import Roster
-from phalanx.flower.logs import Form, configure_logs, log_fields
+from phalanx.flower.logs import Form, WarningLog, configure_logs, log_fields, logged_warnings
 from phalanx.flower.metrics import HOST, PrometheusMetrics
 from phalanx.flower.models import served
 from phalanx.flower.record import ENGINE, population, unknown
@@ -240,13 +240,15 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
             another server works in the folder.
         StalledError: nobody is left who could bring the next update.
     """
-    if coordinator.folder is None:
-        return _coordinated(grid, coordinator)
-    with only_for_owner(coordinator.folder), exclusive(coordinator.folder):
-        return _coordinated(grid, coordinator)
+    with ExitStack() as stack:
+        warned = stack.enter_context(logged_warnings())
+        if coordinator.folder is not None:
+            stack.enter_context(only_for_owner(coordinator.folder))
+            stack.enter_context(exclusive(coordinator.folder))
+        return _coordinated(grid, coordinator, warned)
 
 
-def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
+def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> AnyState:
     """Do as `coordinate`, in a folder that is locked for this server."""
     model = FlatModule(coordinator.model, coordinator.buffers, personal=coordinator.training.personal)
     start, folder, algorithm = model.read(), coordinator.folder, coordinator.algorithm
@@ -299,6 +301,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         resumed=resumed is not None,
         reached=session.resumed.audit,
     )
+    warned.tell(audit.warned)
     transport = FlowerTransport(
         grid,
         coordinator.roster,
@@ -313,7 +316,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
     transport.f = _expected(algorithm, transport, coordinator)
     check = PromiseCheck(coordinator.accept, audit.note)
     if not (algorithm.synchronous or coordinator.suspension.interval):
-        log.warning("%s", HASTE)
+        warned(HASTE)
     if resumed is not None:
         log.info("goes on after step %d", resumed.step)
     board = StatusBoard(folder / STATUS if folder else None, transport.register, coordinator.timeouts.roll_call)
