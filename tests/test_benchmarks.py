@@ -6,6 +6,7 @@ import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,3 +69,10 @@ def test_what_a_benchmark_imports_from_here_is_there(path):
 def test_imports_are_found_in_functions_and_in_text():
     source = 'def f():\n    from phalanx.a import b\nTEXT = """\nfrom phalanx.c import d\n"""\nimport phalanx, torch\n'
     assert {*imports(source)} == {("phalanx.a", "b"), ("phalanx.c", "d"), ("phalanx", "")}
+
+
+def test_quotas_of_nobody_with_a_reputation_are_zero():
+    """They were a division by zero: when all are excluded, and when no reputation is above zero."""
+    quotas = runpy.run_path(str(FOLDER / "free_riders.py"))["quotas"]
+    steps = [SimpleNamespace(state={"reputation": found}) for found in ({}, {0: 0.0, 1: 0.0}, {0: 0.5, 1: 0.25})]
+    assert quotas(SimpleNamespace(history=steps, summary=SimpleNamespace(clients=(0, 1)))) == {0: 1 / 3, 1: 1 / 6}
