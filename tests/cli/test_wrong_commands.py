@@ -133,6 +133,7 @@ def test_other_commands_and_options_that_there_are_not(capsys):
         (f"flower certificates {'x' * 300}", "A host must be an address such as 10.0.0.7, or a name"),
         (f"flower enrol ann {'A' * 9999}", "A public key must be ed25519: followed by 44 characters of base64"),
         ("flower rotate 1", "Give KEY as well, as in `phalanx flower rotate CLIENT KEY`"),
+        ("check", "Give CLASS as well, as in `phalanx check CLASS`"),
     ],
 )
 def test_what_other_commands_once_took_or_ended_in_a_traceback(capsys, command, why):

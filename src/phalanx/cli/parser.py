@@ -116,7 +116,8 @@ class Parser(ArgumentParser):
             return f"{found[1].split('/')[0]} needs a value."
         if found := re.fullmatch(r"the following arguments are required: (.*)", message):
             words = " ".join(name.upper() for name in found[1].split(", "))
-            whole = " ".join(action.dest.upper() for action in self._actions if not action.option_strings)
+            named = (action for action in self._actions if not action.option_strings)
+            whole = " ".join(str(action.metavar or action.dest).upper() for action in named)
             return self.missing or f"Give {words} as well, as in `{self.prog} {whole or words}`."
         return message
 
