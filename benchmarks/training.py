@@ -53,7 +53,7 @@ from phalanx.numerics.blas_kernels import gemm
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.training import Evaluation, evaluation
 from phalanx.training.compiled import chain_kernels as kernels
-from phalanx.training.compiled.chain import Chain
+from phalanx.training.compiled.chain import NetworkChain
 from phalanx.training.compiled.trainer import CompiledNetwork, Room
 from phalanx.training.local import LocalTask, LocalTraining
 from phalanx.training.sgd import LocalSGD
@@ -146,7 +146,7 @@ def formats(part: nn.Module, row: NDArray[np.int64], m: int, products: int) -> s
 def layers(model: Model, shape: tuple[int, ...], m: int, *, half: bool) -> None:
     """Print GFLOP/s of each layer of a network in the compiled loop, with all that follows the layer."""
     bound = FlatModule(model.build(shape, CLASSES))
-    chain, shown = Chain(bound), list[str]()
+    chain, shown = NetworkChain(bound), list[str]()
     room = Room(chain, shape, m, np.dtype(np.float32), half=half)
     values, gradient, noise = bound.values.numpy(), bound.gradient.numpy(), np.ones(m * 10_000, np.float32)
     address, rng, size = gemm(np.dtype(np.float32)), np.random.default_rng(0), np.int64(m)

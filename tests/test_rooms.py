@@ -5,6 +5,7 @@ types only do not.
 """
 
 import ast
+from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -100,3 +101,13 @@ def test_imports_of_all_kinds_are_found(tmp_path):
     found = {name: imported(path, known) for name, path in known.items()}
     assert found == {"house": {"house.cellar"}, "house.cellar": {"house.attic"}, "house.attic": {"house.cellar"}}
     assert set(circle(found)) == {"house.cellar", "house.attic"}
+
+
+def test_a_class_name_means_one_thing():
+    where = defaultdict(list)
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                where[node.name].append(str(path.relative_to(SOURCES)))
+    assert len(where) > 500
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}

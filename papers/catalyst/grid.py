@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from papers.catalyst.setting import ATTACKS, COST, FORMS, METHODS, NONE, name
 from phalanx.experiments.papers.claims import Claim, lead
-from phalanx.experiments.papers.comparison import Cell, Comparison, Plot, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.comparison import Cell, ComparedCell, Plot, Rendering, Sample, Table, compared
 from phalanx.experiments.papers.experiment import Context
 from phalanx.experiments.shown.plotting import ACCURACY, SECONDS, Axis, Panels, curves
 from phalanx.experiments.trace import Trace
@@ -104,14 +104,14 @@ def _finals(traces: Sequence[Trace]) -> list[tuple[int, float]]:
     return [(t.seed, 100 * value) for t in traces if not t.failed and (value := t.final()) is not None]
 
 
-def perplexities(cell: Comparison, traces: Sequence[Trace]) -> Comparison:
+def perplexities(cell: ComparedCell, traces: Sequence[Trace]) -> ComparedCell:
     """Return the same cell, with the exponential of losses in nats per label; diverged runs count as failed."""
     done = [trace for trace in traces if not trace.failed]
     final, best = ([_perplexity(loss) for loss in losses if loss is not None] for losses in (
         [trace.final("loss") for trace in done], [trace.best("loss", lowest=True) for trace in done]
     ))  # fmt: skip
     finite = [value for value in final if math.isfinite(value)]
-    return Comparison(
+    return ComparedCell(
         Sample.of(finite),
         Sample.of(value for value in best if math.isfinite(value)),
         cell.published,

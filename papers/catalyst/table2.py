@@ -9,7 +9,7 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack, Backdoor, Rescale, Together
 from phalanx.core import Until
 from phalanx.data import MNIST, Uniform
-from phalanx.experiments.papers.comparison import Cell, Comparison, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import Cell, ComparedCell, Rendering, Sample, Table
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.papers.published import Published
 from phalanx.experiments.trace import Trace
@@ -102,4 +102,4 @@ def _cell(traces: Sequence[Trace], figure: str, number: Published | None, *, bes
     if done and figure not in done[0].curves:
         return "-"
     found = [100 * v for t in done if (v := t.best(figure) if best else t.final(figure)) is not None]
-    return Comparison(Sample.of(found), None, number, failed=len(traces) - len(found))
+    return ComparedCell(Sample.of(found), None, number, failed=len(traces) - len(found))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from papers.rffl.measured import Records, best, compared_by, honest_removed, interval, mean, pairs, signed, traces
 from papers.rffl.setting import FAIR, OURS, SMALLER, SMALLER_MNIST, STANDALONE, Federation, cells
-from phalanx.experiments.papers.comparison import Cell, Comparison, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import Cell, ComparedCell, Rendering, Sample, Table
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.papers.published import Published
 from phalanx.runs.plan import Run
@@ -77,7 +77,7 @@ class WithoutAttackers:
         found = [pair.fairness for pair in both]
         values = [100 * c.coefficient for c in found if c.coefficient is not None]
         failed = len(traces(records, f, method)) - len(values)
-        fairness = Comparison(Sample.of(values), None, published, "", failed, decimals=2)
+        fairness = ComparedCell(Sample.of(values), None, published, "", failed, decimals=2)
         gained = signed(pair.gain for pair in both)
         return [label(f), method, fairness, interval(found), gained, honest_removed([p.run for p in both], method)]
 

@@ -6,7 +6,7 @@ from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 from papers.rffl.setting import REPUTATION, STANDALONE, Enemy, Federation, cell
-from phalanx.experiments.papers.comparison import Comparison, Sample
+from phalanx.experiments.papers.comparison import ComparedCell, Sample
 from phalanx.experiments.papers.published import Published
 from phalanx.experiments.trace import Trace
 from phalanx.fairness import Correlation, collaborative_fairness, detection, gains
@@ -58,11 +58,11 @@ def compared_by(
     found: Sequence[Trace],
     figure: Callable[[Trace], float | None],
     published: Published | None = None,
-) -> Comparison:
+) -> ComparedCell:
     """Return a comparison of some figure of each trace, over seeds."""
     values = [value for t in found if not t.failed and (value := figure(t)) is not None]
     remark = published.remark if published else ""
-    return Comparison(Sample.of(values), None, published, remark, len(found) - len(values))
+    return ComparedCell(Sample.of(values), None, published, remark, len(found) - len(values))
 
 
 def best(trace: Trace) -> float | None:

@@ -58,7 +58,7 @@ Happening = Given | Said | Done | Again | Failed
 Message = Ready | Said | Done | Failed | Died
 
 
-class Pool(ABC):
+class WorkerPool(ABC):
     """The workers, as a context; one that dies is replaced when there is work for another.
 
     Subclasses define what a worker is.

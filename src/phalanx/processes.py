@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from phalanx.errors import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
-from phalanx.pool import Died, Done, Failed, Message, Pool, Ready, Said
+from phalanx.pool import Died, Done, Failed, Message, Ready, Said, WorkerPool
 from phalanx.signals import ignore_stop_signals
 
 CONTEXT = multiprocessing.get_context("spawn")  # a fork of a process that has used torch or numba can hang
@@ -34,7 +34,7 @@ Task = Callable[
 ]  # the arguments are a job, and a function that takes reports of its progress; returns the result
 
 
-class Processes(Pool):
+class Processes(WorkerPool):
     """Processes that do jobs.  All of them end on leaving the context, also in the middle of a job.
 
     Args:
@@ -113,7 +113,7 @@ class Processes(Pool):
 
     @override
     def stop(self, worker: Connection) -> int | None:
-        """See `Pool`; return how the process ended."""
+        """See `WorkerPool`; return how the process ended."""
         process = self.processes.pop(worker)
         process.kill()
         process.join()
@@ -123,7 +123,7 @@ class Processes(Pool):
 
     @override
     def surrender(self, deaths: int, why: str) -> Exception:
-        """See `Pool`: a job that ended its process would most likely end the next one."""
+        """See `WorkerPool`: a job that ended its process would most likely end the next one."""
         return ConnectionError(why)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from phalanx.algorithms import Kardam
-from phalanx.algorithms.kardam import ClientGradients, Gradient, exchanged, interpolated
+from phalanx.algorithms.kardam import ClientGradients, KardamGradient, exchanged, interpolated
 from phalanx.algorithms.staleness import Exponential, Polynomial, Undiscounted
 from phalanx.attacks import Rescale
 from phalanx.core import InfeasibleError, Verdict
@@ -99,7 +99,7 @@ def known(*coefficients):
 
 def remembered(n):
     """Of n clients a gradient of zero, at zero, and the coefficient 0.1."""
-    record = ClientGradients(Gradient(torch.zeros(1), torch.zeros(1)), (0.1,))
+    record = ClientGradients(KardamGradient(torch.zeros(1), torch.zeros(1)), (0.1,))
     return {"records": dict.fromkeys(range(n), record), "largest": (0.1,) * n}
 
 
@@ -121,7 +121,7 @@ def test_interpolation_lets_an_attacker_s_coefficient_in():
 
 def test_memory_keeps_the_largest_of_a_client_s_coefficients():
     algorithm = Kardam(f=0, memory=2)
-    where = Gradient(torch.zeros(1), torch.zeros(1))
+    where = KardamGradient(torch.zeros(1), torch.zeros(1))
     assert (ClientGradients(where, (5.0, 1.0)).largest, ClientGradients(where).largest) == (5.0, None)
     arrivals = [(0, 0, 0, 0.0), (0, 1, 1, 4.0), (0, 2, 2, 6.0), (0, 3, 3, 7.0)]
     *_, last = feed(algorithm, begin(algorithm), arrivals)
@@ -157,8 +157,8 @@ def test_the_interpolated_quantile_has_the_bits_of_numpy_s():
 
 
 def test_a_coefficient_that_overflows_is_infinite():
-    far = Gradient(torch.tensor([math.inf]), torch.tensor([math.inf]))
-    assert far.coefficient(Gradient(torch.zeros(1), torch.zeros(1))) == math.inf
+    far = KardamGradient(torch.tensor([math.inf]), torch.tensor([math.inf]))
+    assert far.coefficient(KardamGradient(torch.zeros(1), torch.zeros(1))) == math.inf
 
 
 def test_a_client_that_is_sent_the_same_model_again_keeps_its_coefficient():
@@ -209,7 +209,9 @@ def test_a_cap_for_each_client_lets_two_attackers_take_turns():
 def test_liveness_is_a_rule_and_shows():
     """All are rejected, until as many in a row are as patience says; the next one is used, whatever it is."""
     algorithm = Kardam(f=1, patience=2, **PLAIN)
-    state = begin(algorithm)._replace(**remembered(4), used=(Gradient(torch.zeros(1), torch.zeros(1)),), recent=(0, 1))
+    state = begin(algorithm)._replace(
+        **remembered(4), used=(KardamGradient(torch.zeros(1), torch.zeros(1)),), recent=(0, 1)
+    )
     far = [(2, 0, 1, 5.0), (3, 0, 1, 6.0), (0, 0, 1, 7.0), (2, 0, 1, 8.0)]
     states = feed(algorithm, state, far)
     assert [s.rejections for s in states] == [1, 2, 2, 0], "the frequency filter still holds, and counts for nothing"
@@ -221,7 +223,7 @@ def test_patience_is_the_number_of_clients_by_default():
     algorithm = Kardam(f=1)
     assert algorithm._lipschitz(1.0, 0.5) == ("Lipschitz coefficient 1 > 0.5", False)
     state = begin(algorithm, 5)._replace(
-        **remembered(5), used=(Gradient(torch.zeros(1), torch.zeros(1)),), rejections=4
+        **remembered(5), used=(KardamGradient(torch.zeros(1), torch.zeros(1)),), rejections=4
     )
     assert feed(algorithm, state, [(2, 0, 1, 5.0)])[0].rejections == 5
     assert feed(algorithm, state._replace(rejections=5), [(2, 0, 1, 5.0)])[0].version == 1

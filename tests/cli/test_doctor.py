@@ -19,7 +19,7 @@ from phalanx.cli import doctor
 from phalanx.cli.main import main
 from phalanx.flower import Roster, new_key
 from phalanx.flower.certificates import make_certificates, make_secret
-from phalanx.flower.client import ClientMemory, Remembered
+from phalanx.flower.client import ClientMemory, RememberedTurn
 from phalanx.flower.codec import TaskMessage
 from phalanx.flower.demo import deal
 from phalanx.flower.identity import public_bytes
@@ -272,7 +272,7 @@ def test_a_file_of_examples_that_is_damaged_is_wrong(content, folder):
 def test_examples_as_the_apps_have_them_are_fine_and_what_clients_remember_is_passed_over(folder):
     deal(folder / "data", 2)
     ClientMemory(folder / "memory").keep(
-        TaskMessage("train", "abc", bytes(32), 1, 0, 0, "float32"), Remembered(None, torch.ones(2))
+        TaskMessage("train", "abc", bytes(32), 1, 0, 0, "float32"), RememberedTurn(None, torch.ones(2))
     )
     told = found(doctor.at(folder), "ok")
     files = tuple(f"{folder}/data/data-{i}.npz: " for i in range(2))

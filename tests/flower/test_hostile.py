@@ -20,8 +20,8 @@ from phalanx.algorithms import FedAvg
 from phalanx.cli.main import main
 from phalanx.flower import FlowerTransport, InProcessGrid, Roster, Suspension, Timeouts, client_app, participant_of
 from phalanx.flower.certificates import KEY, make_certificates, make_secret
-from phalanx.flower.client import ClientMemory, ClientWorker, Remembered
-from phalanx.flower.clock import Clock
+from phalanx.flower.client import ClientMemory, ClientWorker, RememberedTurn
+from phalanx.flower.clock import AwakeClock
 from phalanx.flower.codec import WORDS, Malformed, TaskMessage, signing_input, task_content
 from phalanx.flower.deadlines import LATELY, Deadlines
 from phalanx.flower.gate import ANOTHER_COORDINATOR
@@ -130,7 +130,7 @@ def test_files_with_secrets_are_their_owners_only_whatever_the_umask(umask, tmp_
         new_key(tmp_path / "key.pem")
         make_secret(tmp_path / "old.secret")
         make_certificates(tmp_path, ["localhost"])
-        ClientMemory(tmp_path).keep(task, Remembered(None, Federation(PLAN).start))
+        ClientMemory(tmp_path).keep(task, RememberedTurn(None, Federation(PLAN).start))
     finally:
         os.umask(before)
     for name in ("key.pem", "old.secret", KEY, "abc-0.npz"):
@@ -174,7 +174,7 @@ def test_many_nodes_with_the_key_of_one_client_are_left_alone(caplog):
     clock = SimpleNamespace(now=0.0)
     nodes, asked = frozenset(range(1000, 1200)), []
     with caplog.at_level("INFO", "phalanx.flower"):
-        grid, register = registered({}, QUICK, clock=Clock(lambda: clock.now))
+        grid, register = registered({}, QUICK, clock=AwakeClock(lambda: clock.now))
         with grid:
             for _ in range(60):
                 clock.now += 0.5

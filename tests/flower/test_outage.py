@@ -29,7 +29,7 @@ from phalanx.algorithms import FedAsync, FedAvg, WorkerMomentum
 from phalanx.core import InfeasibleError, StalledError
 from phalanx.flower import FlowerTransport, InProcessGrid, Standing, Suspension, coordinate
 from phalanx.flower.audit import read
-from phalanx.flower.clock import PAUSE, Clock
+from phalanx.flower.clock import PAUSE, AwakeClock
 from phalanx.flower.codec import WORDS
 from phalanx.flower.outage import Outage
 from phalanx.models import MLP
@@ -85,7 +85,7 @@ def test_misses_of_long_ago_do_not_count_and_an_answer_ends_the_silence():
 @given(st.lists(st.floats(0.0, 3 * PAUSE), max_size=50))
 def test_the_clock_goes_on_by_small_steps_only(steps):
     now = [100.0]
-    clock = Clock(lambda: now[0])
+    clock = AwakeClock(lambda: now[0])
     begun = clock()
     for step in steps:
         now[0] += step
@@ -343,7 +343,7 @@ class Paused:
 
     def __init__(self, client=3, then=lambda: None):
         self.ahead, self.client, self.then = 0.0, client, then
-        self.clock = Clock(lambda: time.monotonic() + self.ahead)
+        self.clock = AwakeClock(lambda: time.monotonic() + self.ahead)
 
     def before(self, client, app):
         def node(message, context):

@@ -29,7 +29,7 @@ from phalanx.attacks import (
 from phalanx.core import InfeasibleError, Local
 from phalanx.data import Dataset
 from phalanx.flower import Malformed, Participant, participant_of
-from phalanx.flower.client import ClientMemory, ClientWorker, Remembered, _packed, _unpacked
+from phalanx.flower.client import ClientMemory, ClientWorker, RememberedTurn, _packed, _unpacked
 from phalanx.flower.codec import VECTOR, TaskMessage, answer_content, encode, read_answer, read_update, task_content
 from phalanx.flower.identity import new_key
 from phalanx.runs.federation import Federation
@@ -40,7 +40,7 @@ TASK = TaskMessage("train", "abc", bytes(32), 1, 0, 0, "float32")
 
 def known(value):
     local = Local(torch.full((3,), value), torch.full((3,), -value), torch.tensor([value]))
-    return Remembered(local, torch.full((3,), 10 * value))
+    return RememberedTurn(local, torch.full((3,), 10 * value))
 
 
 def attacker(attack, tmp_path):
@@ -122,13 +122,13 @@ def test_a_key_that_others_can_read_is_refused_before_the_client_connects(tmp_pa
 
 def test_a_client_remembers_the_turn_before(tmp_path):
     memory = ClientMemory(tmp_path)
-    assert memory.before(TASK) == Remembered(None, None)
+    assert memory.before(TASK) == RememberedTurn(None, None)
     memory.keep(TASK, known(1.0))
     found = memory.before(TASK._replace(turn=1))
     assert found.local.params.tolist() == [1.0] * 3
     assert found.local.memory.tolist() == [1.0]
     assert found.previous.tolist() == [10.0] * 3
-    assert memory.before(TASK._replace(turn=1, session="def")) == Remembered(None, None), "another run"
+    assert memory.before(TASK._replace(turn=1, session="def")) == RememberedTurn(None, None), "another run"
 
 
 def test_what_is_remembered_comes_back_on_the_device_of_the_training(tmp_path, monkeypatch):
@@ -161,7 +161,7 @@ def test_a_server_that_was_killed_can_go_back_two_turns_and_no_further(tmp_path)
 
 
 def test_what_is_remembered_is_no_pickle(tmp_path):
-    ClientMemory(tmp_path).keep(TASK, Remembered(None, torch.ones(2)))
+    ClientMemory(tmp_path).keep(TASK, RememberedTurn(None, torch.ones(2)))
     (path,) = tmp_path.iterdir()
     with np.load(path, allow_pickle=False) as file:
         assert file.files == ["previous"]

@@ -12,7 +12,7 @@ import torch
 from numba import njit
 
 from phalanx.numerics import threads
-from phalanx.numerics.threads import SMALL, Pool, alone, claim, in_threads
+from phalanx.numerics.threads import SMALL, WorkerThreads, alone, claim, in_threads
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -86,7 +86,7 @@ def test_what_a_thread_did_not_begin_is_done_here(monkeypatch):
         def submit(self, *_):
             return Future()  # that nobody ever begins
 
-    monkeypatch.setattr(threads, "_pool", lambda _: Pool(Busy(), []))
+    monkeypatch.setattr(threads, "_pool", lambda _: WorkerThreads(Busy(), []))
     assert in_threads(who, (), [(0,), (1,)], SMALL + 1) == [(threading.get_ident(), 2)]
 
 

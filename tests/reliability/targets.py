@@ -35,7 +35,7 @@ from phalanx.data import MR, SST, AGNews, Shakespeare, WikiText2
 from phalanx.data.files import _idx, _records
 from phalanx.experiments.existing import compared
 from phalanx.experiments.shown.study_tables import costs, write_csv
-from phalanx.experiments.trace import Excluded, Invalid, Trace
+from phalanx.experiments.trace import Excluded, InvalidClient, Trace
 from phalanx.flower import InProcessGrid, Member, Roster, codec
 from phalanx.flower.audit import Entry
 from phalanx.flower.audit import read as read_audit
@@ -473,7 +473,7 @@ def forms() -> dict[str, dict[str, Any]]:
     curves = {"step": (1, 2), "seconds": (0.5, 1.0), "accuracy": (0.5, None)}
     full = dataclasses.replace(
         trace, dimension=4, steps=2, curves=curves, state={"step": (1, 2), "scores": ([0.5], [1.0])},
-        excluded=(Excluded(**verdict),), invalid=(Invalid(1, 3, "NaN"),), not_enrolled={0: "no key"},
+        excluded=(Excluded(**verdict),), invalid=(InvalidClient(1, 3, "NaN"),), not_enrolled={0: "no key"},
         detection={"precision": 1.0, "recall": None}, filtered={"honest": 0.0}, byzantine=(2,), reported=(3, 4, 5),
         held=(3, 4, 5), received_accuracy={0: 0.5}, uploads=6,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from phalanx.report import render
 from phalanx.report.arrivals import ACCEPTED, FILTERED, INVALID, LOST, UNDECIDED, asynchronous, flights
 from phalanx.report.figures import participation, shares, staleness, timeline
 from phalanx.report.lateness import rows
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 from phalanx.report.speed import speed
 from phalanx.report.troubles import troubles
 from phalanx.runs.record import Record
@@ -93,7 +93,7 @@ def test_rounds_tell_no_ages_and_late_ones_do() -> None:
 
 
 def test_histogram_and_shares_by_hand() -> None:
-    ledger = Ledger(small())
+    ledger = ClientLedger(small())
     told = staleness.histogram(ledger, flights(ledger.record))
     assert told.size == 1
     assert told.shares == {"honest": [0.5, 0.5], "Byzantine": [pytest.approx(2 / 3), pytest.approx(1 / 3)]}
@@ -104,14 +104,14 @@ def test_histogram_and_shares_by_hand() -> None:
 
 
 def test_histogram_of_old_updates_is_binned() -> None:
-    ledger = Ledger(records.make_async(2000))
+    ledger = ClientLedger(records.make_async(2000))
     told = staleness.histogram(ledger, flights(ledger.record))
     assert told.size == 2
     assert all(len(s) <= staleness.BINS and sum(s) == pytest.approx(1) for s in told.shares.values())
 
 
 def test_table_by_age() -> None:
-    told = [(row.age, row.truth, [cell.text for cell in row.cells]) for row in rows(Ledger(small()))]
+    told = [(row.age, row.truth, [cell.text for cell in row.cells]) for row in rows(ClientLedger(small()))]
     assert told == [
         ("fresh", "honest", ["2", "100.0 %", "0.0 %", "0.0 %", "0.6"]),
         ("fresh", "Byzantine", ["2", "50.0 %", "50.0 %", "0.0 %", "0.5"]),
@@ -121,7 +121,7 @@ def test_table_by_age() -> None:
 
 
 def test_timeline_shows_all_of_few_clients() -> None:
-    ledger = Ledger(small())
+    ledger = ClientLedger(small())
     told = timeline.timeline(ledger, flights(ledger.record))
     assert [group.clients for group in told.groups] == [(0, 1), (2,)]
     assert told.flights == flights(ledger.record)
@@ -132,7 +132,7 @@ def test_timeline_of_many_clients_is_cut_by_its_rule() -> None:
     record = records.make_async(3000, clients=100)
     for client in record.summary.clients:
         alter(record, client, byzantine=client >= 75)
-    ledger = Ledger(record)
+    ledger = ClientLedger(record)
     told = timeline.timeline(ledger, flights(record))
     assert [len(group.clients) for group in told.groups] == [18, 6]
     assert len(told.flights) == timeline.BARS
@@ -158,7 +158,7 @@ def test_time_to_accuracy() -> None:
 def test_what_waits_is_neither_accepted_nor_filtered() -> None:
     waiting = verdict(False, 0.0, reason="waits", waits=True)
     history = [*HISTORY[:1], line(1, 0, 1.0, verdicts={0: WAITS, 1: waiting}), *HISTORY[2:3]]
-    ledger = Ledger(small(history))
+    ledger = ClientLedger(small(history))
     mosaic = participation._mosaic(ledger)
     assert mosaic.weight[0, 1] == 0.5
     assert not mosaic.weight[0, 0] >= 0  # NaN: nothing was accepted

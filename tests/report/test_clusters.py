@@ -3,9 +3,9 @@ import pytest
 import report_records as records
 
 from phalanx.report import render
-from phalanx.report.clusters import Clusters, Node
+from phalanx.report.clusters import ClusterNode, Clusters
 from phalanx.report.figures import cosines, norms, separation, tree
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 
 TITLES = ("Tree of clusters", "Norms of updates by cluster", "Cosines between updates",
           "Similarity across the two best parts", "Separation gaps")  # fmt: skip
@@ -14,16 +14,16 @@ TITLES = ("Tree of clusters", "Norms of updates by cluster", "Cosines between up
 @pytest.fixture(scope="module")
 def three() -> Clusters:
     """Six clients in three groups: cluster 0 is split in step 3, its part 2 in step 4."""
-    return Clusters(Ledger(records.make_clusters(6, 3)))
+    return Clusters(ClientLedger(records.make_clusters(6, 3)))
 
 
 def test_tree(three: Clusters) -> None:
     assert three.nodes == {
-        0: Node(None, 0, 3, (0, 1, 2, 3, 4, 5), pytest.approx(0.2)),  # before the split, not after
-        1: Node(0, 3, None, (0, 1), pytest.approx(0.5)),
-        2: Node(0, 3, 4, (2, 3, 4, 5), pytest.approx(0.2)),
-        3: Node(2, 4, None, (2, 3), pytest.approx(0.51)),
-        4: Node(2, 4, None, (4, 5), pytest.approx(0.52)),
+        0: ClusterNode(None, 0, 3, (0, 1, 2, 3, 4, 5), pytest.approx(0.2)),  # before the split, not after
+        1: ClusterNode(0, 3, None, (0, 1), pytest.approx(0.5)),
+        2: ClusterNode(0, 3, 4, (2, 3, 4, 5), pytest.approx(0.2)),
+        3: ClusterNode(2, 4, None, (2, 3), pytest.approx(0.51)),
+        4: ClusterNode(2, 4, None, (4, 5), pytest.approx(0.52)),
     }
     assert three.leaves == (1, 3, 4)
     picture = tree.picture(three, "k")
@@ -38,11 +38,11 @@ def test_splits_and_whether_they_tear_a_group(three: Clusters) -> None:
     ]
     record = records.make_clusters(6, 3)
     records.alter(record, 1, group=2)  # 1 and 0 are split off together; its peers 4 and 5 stay
-    assert [split.torn for split in Clusters(Ledger(record)).splits] == [True, False]
+    assert [split.torn for split in Clusters(ClientLedger(record)).splits] == [True, False]
     records.alter(record, 1, byzantine=True)  # nobody asks where attackers end
-    assert [split.torn for split in Clusters(Ledger(record)).splits] == [False, False]
+    assert [split.torn for split in Clusters(ClientLedger(record)).splits] == [False, False]
     records.alter(record, 0, group=None)
-    assert Clusters(Ledger(record)).splits[0].torn is None
+    assert Clusters(ClientLedger(record)).splits[0].torn is None
 
 
 def test_curves_are_those_of_the_record(three: Clusters) -> None:
@@ -56,7 +56,7 @@ def test_matrix_is_sorted_by_cluster() -> None:
         for about in step.state["similarity"].values():
             about["clients"] = [5, 4, 3, 2, 1, 0]
             about["alpha"] = [[round(0.1 * (5 - i) - 0.01 * (5 - j), 2) for j in range(6)] for i in range(6)]
-    told = cosines.cosines(Clusters(Ledger(record)))
+    told = cosines.cosines(Clusters(ClientLedger(record)))
     assert told is not None
     assert (told.step, told.clients, told.blocks) == (3, (0, 1, 2, 3, 4, 5), ((1, 2), (3, 2), (4, 2)))
     np.testing.assert_allclose(told.alpha, [[0.1 * i - 0.01 * j for j in range(6)] for i in range(6)], atol=1e-9)
@@ -73,7 +73,7 @@ def test_pixels_are_blue_where_updates_agree(three: Clusters) -> None:
 def test_run_without_a_split_has_curves_and_no_tree() -> None:
     record = records.make_clusters(6, 3)
     del record.history[3:]
-    clusters = Clusters(Ledger(record))
+    clusters = Clusters(ClientLedger(record))
     assert tree.picture(clusters, "k") is None
     assert norms.picture(clusters, "k", full=True) is not None
     alpha = separation.alpha(clusters, "k")

@@ -12,7 +12,7 @@ import report_records as records
 from report_records import alter, alter_step, with_summary
 
 from phalanx.report import render, write
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 from phalanx.report.names import distinct
 from phalanx.report.outcome import sentence
 from phalanx.report.page import styles
@@ -384,4 +384,6 @@ def test_words() -> None:
     ]
     assert ids((0, 1, 2, 4, 5, 9)) == "0–2, 4, 5, 9"
     assert describe({"class_path": "a.b.C", "init_args": {"x": 1, "rule": {"class_path": "D"}}}) == "C(x=1, rule=D())"
-    assert sentence(Ledger(records.make(wrong=True))).endswith("6 of 6 Byzantine clients excluded, and 1 honest one")
+    assert sentence(ClientLedger(records.make(wrong=True))).endswith(
+        "6 of 6 Byzantine clients excluded, and 1 honest one"
+    )

@@ -12,7 +12,7 @@ from phalanx.attacks import SignFlip
 from phalanx.cli import progress, terminal
 from phalanx.core import ClientReport
 from phalanx.report import render
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 from phalanx.report.tables import reports
 from phalanx.runs.reports import reported, spread
 from phalanx.runs.schema import Exclusion
@@ -67,7 +67,7 @@ def test_the_table_of_the_terminal():
 @pytest.mark.parametrize("clients", [6, 100])
 def test_the_table_of_the_page(clients):
     record = reporting(clients)
-    found = reports(Ledger(record))
+    found = reports(ClientLedger(record))
     assert found.metric == "accuracy"
     assert len(found.rows) == clients
     truth, cells, excluded = found.rows[2]
@@ -84,7 +84,7 @@ def test_the_table_of_the_page(clients):
 def test_a_task_without_accuracies_shows_losses():
     record = records.make("Median", attacked=False, clients=6, steps=1)
     records.alter_step(record, 1, reports={0: ClientReport(4, 2.5), 1: ClientReport(4)})
-    found = reports(Ledger(record))
+    found = reports(ClientLedger(record))
     assert [cell.text for cell in found.rows[0][1]] == ["4", "2.5", "2.5", "2.5", "2.5", "1", "1"]
     assert [cell.text for cell in found.rows[1][1][1:5]] == ["–"] * 4
     assert "Reported loss" in printed(record)

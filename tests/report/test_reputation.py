@@ -4,11 +4,11 @@ import report_records as records
 
 from phalanx.report import render
 from phalanx.report.figures import alone, reputation
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 
 
 def test_curves_threshold_and_exclusions_are_those_of_the_record() -> None:
-    told = reputation.reputations(Ledger(records.make_reputations()))
+    told = reputation.reputations(ClientLedger(records.make_reputations()))
     assert told.curves[0] == ([1, 2, 3, 4, 5], [0.01, 0.02, 0.03, 0.04, 0.05])
     assert told.curves[5] == ([1, 2], [0.06, 0.01])  # the last is what it was excluded with
     assert told.fell == {5: (2, 0.01)}
@@ -19,7 +19,7 @@ def test_long_runs_are_thinned_and_keep_their_ends() -> None:
     record = records.make_reputations()
     last = record.history[-1]
     record.history.extend([msgspec.structs.replace(last, step=step) for step in range(6, 3001)])
-    told = reputation.reputations(Ledger(record))
+    told = reputation.reputations(ClientLedger(record))
     assert len(told.curves[0].x) <= reputation.POINTS
     assert (told.curves[0].x[0], told.curves[0].x[-1]) == (1, 3000)
     assert told.curves[5] == ([1, 2], [0.06, 0.01])
@@ -33,7 +33,7 @@ def test_received_against_alone_by_hand() -> None:
     assert told.received == pytest.approx({c: 0.55 + 0.02 * c for c in range(5)})
     assert told.fairness.coefficient == pytest.approx(1)
     assert told.gain == pytest.approx(0.13)
-    picture = alone.picture(Ledger(run), [run, other], "k")
+    picture = alone.picture(ClientLedger(run), [run, other], "k")
     assert picture is not None
     assert "mean gain +13.0 points" in picture.caption
 

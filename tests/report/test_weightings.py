@@ -14,7 +14,7 @@ from phalanx.algorithms import ByzantineCFL, FedAvg, FoolsGold
 from phalanx.report import render
 from phalanx.report.counterfactual import columns, rows, sentences
 from phalanx.report.figures.weights import picture
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 from phalanx.report.weightings import Weightings, weightings
 from phalanx.runs.record import Record
 from phalanx.runs.schema import ClientRecord, StepRecord
@@ -45,7 +45,7 @@ def record(
 
 
 def read(*arguments: Any, **more: Any) -> Weightings:
-    w = weightings(Ledger(record(*arguments, **more)))
+    w = weightings(ClientLedger(record(*arguments, **more)))
     assert w is not None
     return w
 
@@ -188,18 +188,18 @@ def test_who_did_not_enrol_does_not_count() -> None:
     run = record(LIAR | {4: 0, 5: 9_999})
     alter(run, 4, not_enrolled="reports 0 examples")
     alter_step(run, 0, not_enrolled={5: "reports 9,999 examples"})
-    w = weightings(Ledger(run))
+    w = weightings(ClientLedger(run))
     assert w is not None
     assert w.sizes == LIAR
     assert w.byzantine == {3}
     alter(run, 3, not_enrolled="too large")
-    assert weightings(Ledger(run)).byzantine == frozenset()  # type: ignore[union-attr]
+    assert weightings(ClientLedger(run)).byzantine == frozenset()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("reported", [None, 0])
 def test_no_weightings_where_a_size_is_not_known(reported: int | None) -> None:
-    assert weightings(Ledger(record(LIAR | {1: reported}))) is None
-    assert weightings(Ledger(record({}))) is None
+    assert weightings(ClientLedger(record(LIAR | {1: reported}))) is None
+    assert weightings(ClientLedger(record({}))) is None
 
 
 def test_records_without_reported_sizes_or_algorithm_are_rendered() -> None:

@@ -22,7 +22,7 @@ from phalanx.attacks import (
 from phalanx.cli.terminal import results
 from phalanx.data import NO_LABEL, Dataset, InMemory, Natural, Shards
 from phalanx.models import MLP, CharLSTM, TorchModule
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 from phalanx.report.tables import columns, comparison
 from phalanx.rng import generator
 from phalanx.runs.federation import Federation
@@ -255,7 +255,7 @@ def test_a_federation_learns_what_comes_next():
     table = results([record])
     assert "perplexity" in [column.header for column in table.columns]
     assert f"{final.perplexity:.3g}" in list(table.columns[-2].cells)
-    told = comparison(Ledger(record))
+    told = comparison(ClientLedger(record))
     assert told["perplexity"].text == f"{final.perplexity:.3g}"
     assert "perplexity" in columns([told], "virtual time")
 
@@ -264,7 +264,7 @@ def test_images_have_no_perplexity():
     record = simulate(Run(until=Until(1)))
     assert record.summary.final.perplexity is None
     assert "perplexity" not in [column.header for column in results([record]).columns]
-    assert "perplexity" not in columns([comparison(Ledger(record))], "virtual time")
+    assert "perplexity" not in columns([comparison(ClientLedger(record))], "virtual time")
 
 
 def test_a_label_shift_does_harm():

@@ -59,7 +59,7 @@ NOTHING = Influence(0.0, "exact")
 
 
 @dataclass(frozen=True)
-class Audit:
+class InfluenceLog:
     """The findings of `audited`: the influence of each aggregation.
 
     Args:
@@ -71,7 +71,7 @@ class Audit:
     found: list[Influence] = field(default_factory=list)
 
 
-_AUDIT: ContextVar[Audit | None] = ContextVar("phalanx_influence", default=None)
+_AUDIT: ContextVar[InfluenceLog | None] = ContextVar("phalanx_influence", default=None)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def audited(f: int | None) -> Iterator[list[Influence]]:
         >>> found
         [Influence(value=2.0, kind='exact', length=1.0)]
     """
-    audit = None if f is None else Audit(f)
+    audit = None if f is None else InfluenceLog(f)
     token = _AUDIT.set(audit)
     try:
         yield audit.found if audit else []
@@ -96,7 +96,7 @@ def audited(f: int | None) -> Iterator[list[Influence]]:
         _AUDIT.reset(token)
 
 
-def current_audit() -> Audit | None:
+def current_audit() -> InfluenceLog | None:
     """Return the audit of this context, None if nothing is measured."""
     return _AUDIT.get()
 

@@ -45,7 +45,7 @@ from phalanx.algorithms.reputation import (
     places,
 )
 from phalanx.algorithms.rounds import no_proof
-from phalanx.algorithms.running import GONE, TICK, Clipped, Ranked, Sent, Shares, Slots
+from phalanx.algorithms.running import GONE, TICK, Clipped, LastSent, Ranked, Shares, Slots
 from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
@@ -55,7 +55,7 @@ from phalanx.wording import plural
 FEW = 64  # participants whose last updates are added up at each arrival
 
 
-class Account(NamedTuple):
+class AsyncAccount(NamedTuple):
     """The server's record of one participant."""
 
     average: float  # moving average of its cosines, from zero
@@ -80,7 +80,7 @@ class AsyncRFFLState(NamedTuple):
 
     version: int  # arrivals so far
     model: Vector  # w_g
-    accounts: Mapping[int, Account]  # also of excluded participants, which keep their last model
+    accounts: Mapping[int, AsyncAccount]  # also of excluded participants, which keep their last model
     reputation: Mapping[int, float]  # r_i of R, summing to one
     threshold: float  # r_th of the last arrival
     verdicts: Mapping[int, Verdict]
@@ -129,7 +129,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AsyncRFFLState, Set[int]]:
         self.allocation.parts(len(model))
-        accounts = dict.fromkeys(sizes, Account(0.0, 0, None, 0.0, model, model))
+        accounts = dict.fromkeys(sizes, AsyncAccount(0.0, 0, None, 0.0, model, model))
         equal = dict.fromkeys(sizes, 1 / len(sizes))
         state = AsyncRFFLState(0, model, accounts, equal, self.threshold / len(sizes), {})
         return self._kept_running(state), sizes.keys()
@@ -189,7 +189,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
             used = Verdict(False, 0.0, r[i], "only recorded: the median norm of all participants is zero so far")
         return state._replace(model=w_g, accounts=accounts, reputation=r, verdicts={i: used}, running=running)
 
-    def _clipped(self, state: AsyncRFFLState, i: int, account: Account) -> tuple[Clipped | None, float]:
+    def _clipped(self, state: AsyncRFFLState, i: int, account: AsyncAccount) -> tuple[Clipped | None, float]:
         """Return the sums of the others' last updates, if they are kept, and the current largest norm of an update."""
         if state.running is not None:
             old, sums = self._sent(state.accounts[i]), state.running.updates
@@ -221,7 +221,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         return combine(self.aggregate, rows, weights, list(last), "set of last updates", turn=state.version)[0]
 
     def _rated(
-        self, state: AsyncRFFLState, updates: Clipped | None, i: int, account: Account | None
+        self, state: AsyncRFFLState, updates: Clipped | None, i: int, account: AsyncAccount | None
     ) -> tuple[Mapping[int, float], Running | None]:
         """Return the reputations with a new account, or without a participant, and what is kept with them."""
         if updates is None or state.running is None:
@@ -262,14 +262,14 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
             running = running._replace(mean=state.running.mean)
         return state._replace(accounts=Slots.of(state.accounts), running=running)
 
-    def _sent(self, account: Account) -> Sent:
-        return Sent(account.latest, account.length, self._weight(account))
+    def _sent(self, account: AsyncAccount) -> LastSent:
+        return LastSent(account.latest, account.length, self._weight(account))
 
-    def _weight(self, account: Account) -> float | None:
+    def _weight(self, account: AsyncAccount) -> float | None:
         """Return the average of a participant's cosines, at least 0, divided by the weight that it has had."""
         return max(account.average, 0.0) / (1 - self.fade**account.judged) if account.judged else None
 
-    def _reputations(self, accounts: Mapping[int, Account], members: Set[int]) -> dict[int, float]:
+    def _reputations(self, accounts: Mapping[int, AsyncAccount], members: Set[int]) -> dict[int, float]:
         """Return the reputation of each member, summing to one: members without any have the mean of the others."""
         weights = {i: self._weight(accounts[i]) for i in sorted(members)}
         known = {i: weight for i, weight in weights.items() if weight is not None}
@@ -280,7 +280,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         total = sum(r.values())
         return {i: r_i / total for i, r_i in r.items()}
 
-    def _allocated(self, account: Account, w_g: Vector, quota: float, contributed: Vector) -> Vector:
+    def _allocated(self, account: AsyncAccount, w_g: Vector, quota: float, contributed: Vector) -> Vector:
         """Return the payment of a participant out of the changes of the server's model since its last payment."""
         collected = w_g - account.seen
         place = places(collected, self.allocation.parts(len(collected)))
@@ -296,6 +296,6 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         return (Pool.of_one(self.rule, no_proof(self)),)
 
 
-def _changed(accounts: Mapping[int, Account], i: int, account: Account) -> Mapping[int, Account]:
+def _changed(accounts: Mapping[int, AsyncAccount], i: int, account: AsyncAccount) -> Mapping[int, AsyncAccount]:
     """Return a copy of the accounts with another one."""
     return accounts.changed(i, account) if isinstance(accounts, Slots) else {**accounts, i: account}

@@ -148,7 +148,7 @@ class ByzantineCFLState(NamedTuple):
     deficits: Mapping[int, tuple[float, ...]] = {}  # of each client in its last rounds, the newest last; `IfUnlike`
 
 
-class Group(NamedTuple):
+class SeparatedGroup(NamedTuple):
     """Clients that are separated from the rest of a round."""
 
     rows: tuple[int, ...]
@@ -160,7 +160,7 @@ class Separation(NamedTuple):
     """The result of lines 12 to 18 in one round, in rows of alpha."""
 
     kept: list[int]
-    groups: tuple[Group, ...]
+    groups: tuple[SeparatedGroup, ...]
     alpha_cross: float | None  # the smallest one seen
     remark: str  # why no further group is separated, if that needs saying
 
@@ -281,7 +281,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
 
     def _separate(self, alpha: Float[Tensor, "r r"], m: int, threshold: float) -> Separation:
         """Return by lines 12 to 18 who stays and who is separated, for m enrolled clients."""
-        c, groups, alpha_cross, remark = list(range(len(alpha))), list[Group](), None, ""
+        c, groups, alpha_cross, remark = list(range(len(alpha))), list[SeparatedGroup](), None, ""
         while len(c) > 1:
             within = alpha[c][:, c]
             parts = bipartition(within)  # line 12
@@ -293,7 +293,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
             if 2 * len(larger) <= m:
                 remark = f"no majority: alpha_cross {cross:.3f} separates {len(larger)} from {len(smaller)}"
                 break
-            groups.append(Group(tuple(c[k] for k in smaller), cross, len(larger)))
+            groups.append(SeparatedGroup(tuple(c[k] for k in smaller), cross, len(larger)))
             c = [c[k] for k in larger]  # line 18
             if not self.until_stable and isinstance(self.exclusion, AtOnce):
                 break

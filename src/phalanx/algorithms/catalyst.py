@@ -129,7 +129,7 @@ class CatalystState(NamedTuple):
         return {i: asdict(v) for i, v in self.verdicts.items() if v.weight > 0 or not v.accepted}
 
 
-class Part(NamedTuple):
+class LatePart(NamedTuple):
     """The effect of the late answers to one version, before staleness."""
 
     change: Vector
@@ -338,7 +338,7 @@ class Catalyst(Weighted[CatalystState]):
                 verdicts[c] = replace(verdict, weight=weight, reason="; ".join(filter(None, (said, verdict.reason))))
         return LateUpdate(sf * part.change, verdicts)
 
-    def _part(self, state: CatalystState, W: Updates, n: Weights, rows: Matrix, late: Sequence[bool]) -> Part:
+    def _part(self, state: CatalystState, W: Updates, n: Weights, rows: Matrix, late: Sequence[bool]) -> LatePart:
         """Return the effect of some updates, the late ones and those judged again, among those of a version."""
         rule = self.rule if self.judge_late else Mean()
         is_late, models = torch.tensor(late), compared(self.compare, W.bases, W.deltas)
@@ -350,10 +350,10 @@ class Catalyst(Weighted[CatalystState]):
             used = self.weights(state, early)  # those of the answers in time are bounded by themselves
             n_early = torch.tensor([used[c] for c in early], dtype=torch.float64)
             before, _ = combine(rule, rows[~is_late], n_early, early, name, turn=state.version)
-            return Part(vector - before, n / n.sum(), None)
+            return LatePart(vector - before, n / n.sum(), None)
         everybody = sum(self.preprocess.among(state.weights, state.weights).values())  # |C|
         shares = choice.shares * n[choice.shares > 0].sum() / everybody
-        return Part((shares * is_late).to(rows.device, rows.dtype) @ rows, shares, choice)
+        return LatePart((shares * is_late).to(rows.device, rows.dtype) @ rows, shares, choice)
 
     @override
     def pools(self, setting: Setting, state: CatalystState | None = None) -> tuple[Pool, ...]:

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.arrivals import alone, merged
-from phalanx.algorithms.several import Clusters, cluster_pool, step_each
+from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
 from phalanx.clustering.agglomerative import AgglomerativeLinkage, agglomerate, check_stop
 from phalanx.core import Algorithm, InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -170,7 +170,7 @@ class FLHC(Algorithm[FLHCState]):
         report = updates.of(there)
         if not len(report):
             return state._replace(verdicts={})
-        clusters = Clusters(members, state.models, state.aggregates)
+        clusters = NumberedClusters(members, state.models, state.aggregates)
         made = step_each(self, clusters, state.sizes, report, state.version)
         return state._replace(models=made.models, aggregates=made.aggregates, verdicts=made.verdicts)
 

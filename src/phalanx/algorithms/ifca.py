@@ -40,7 +40,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.arrivals import alone, merged
-from phalanx.algorithms.several import Clusters, cluster_pool, step_each
+from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
 from phalanx.core import Algorithm, Pool, Setting, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.rng import numpy_generator
@@ -210,7 +210,7 @@ class IFCA(Algorithm[IFCAState]):
         """Return the state after the averages, and who takes part in the next iteration."""
         probes = {i: state.probes[i] for i in sorted(finished)}
         members = {j: frozenset(i for i in probes if probes[i].choice == j) for j in range(self.k)}
-        clusters = Clusters(members, dict(enumerate(state.models)), state.aggregates)
+        clusters = NumberedClusters(members, dict(enumerate(state.models)), state.aggregates)
         updates = merged(probe.update for probe in probes.values())
         made = step_each(self, clusters, state.sizes, updates, state.iteration)
         missing = {i: len(probe.losses) for i, probe in state.probes.items() if i not in finished}

@@ -64,13 +64,13 @@ Compared = Literal["used", "own"]
 Frequency = Literal["distinct", "each"]
 
 
-class Gradient(NamedTuple):
+class KardamGradient(NamedTuple):
     """A gradient, and the model at which it was computed."""
 
     x: Vector
     g: Vector
 
-    def coefficient(self, other: "Gradient") -> float | None:
+    def coefficient(self, other: "KardamGradient") -> float | None:
         """Return |g - g'| / |x - x'|; None at the same model, infinite if the numbers overflow."""
         distance = float(torch.linalg.vector_norm(self.x - other.x))
         if not distance:
@@ -82,7 +82,7 @@ class Gradient(NamedTuple):
 class ClientGradients(NamedTuple):
     """The server's record of a client."""
 
-    last: Gradient
+    last: KardamGradient
     coefficients: tuple[float, ...] = ()  # of its last gradients, newest last
 
     @property
@@ -99,14 +99,14 @@ class KardamState(NamedTuple):
     clients: frozenset[int]
     records: Mapping[int, ClientGradients]  # of clients that have sent something
     largest: tuple[float, ...]  # the largest coefficient of each of them that has one, in increasing order
-    used: tuple[Gradient, ...]  # the last one used, and the last one used at another model
+    used: tuple[KardamGradient, ...]  # the last one used, and the last one used at another model
     recent: tuple[int, ...]  # the clients that computed the last 2f used gradients, newest last
     threshold: float | None  # K, None as long as there is none
     rejections: int  # consecutive gradients filtered by the Lipschitz filter
     verdicts: Mapping[int, Verdict]
     sizes: Mapping[int, int]  # as reported
     weights: Mapping[int, float]  # after preprocessing
-    gathered: Mapping[int, Gradient]  # those that wait for a step of the bootstrap, by client
+    gathered: Mapping[int, KardamGradient]  # those that wait for a step of the bootstrap, by client
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Kardam(Weighted[KardamState]):
         return state._replace(verdicts=verdicts), set(updates.clients)
 
     def _receive(self, state: KardamState, arrival: Arrival) -> KardamState:
-        p, candidate = arrival.client, Gradient(arrival.base, -arrival.delta)
+        p, candidate = arrival.client, KardamGradient(arrival.base, -arrival.delta)
         k_p = self._coefficient(state, p, candidate)
         before = state.records.get(p)
         record = self._recorded(before, candidate)
@@ -230,15 +230,15 @@ class Kardam(Weighted[KardamState]):
             why = f"used unchecked, as {state.rejections} in a row were filtered; {why}"
         return self._use(state, arrival, candidate, k_p, why)
 
-    def _coefficient(self, state: KardamState, p: int, candidate: Gradient) -> float | None:
+    def _coefficient(self, state: KardamState, p: int, candidate: KardamGradient) -> float | None:
         """Return the candidate's coefficient; None if there is nothing to compare with."""
-        others: Sequence[Gradient] = state.used
+        others: Sequence[KardamGradient] = state.used
         if self.compared == "own":
             others = [state.records[p].last] if p in state.records else []
         found = (candidate.coefficient(other) for other in others)
         return next((k for k in found if k is not None), None)
 
-    def _recorded(self, record: ClientGradients | None, candidate: Gradient) -> ClientGradients:
+    def _recorded(self, record: ClientGradients | None, candidate: KardamGradient) -> ClientGradients:
         """Return the record of a client with its newest gradient; one at the last model has no coefficient."""
         if record is None:
             return ClientGradients(candidate)
@@ -278,7 +278,9 @@ class Kardam(Weighted[KardamState]):
         few = len(state.largest) <= 2 * self.f
         return self.bootstrap and (state.version < 2 or few or bool(state.gathered))
 
-    def _gather(self, state: KardamState, arrival: Arrival, candidate: Gradient, k_p: float | None) -> KardamState:
+    def _gather(
+        self, state: KardamState, arrival: Arrival, candidate: KardamGradient, k_p: float | None
+    ) -> KardamState:
         """Return the state in which a gradient waits, or after the step of the bootstrap that it completes."""
         p, needed = arrival.client, 2 * self.f + 1
         if arrival.version != state.version:
@@ -290,7 +292,7 @@ class Kardam(Weighted[KardamState]):
             return state._replace(gathered=gathered, verdicts={p: Verdict(True, 0.0, k_p, reason, waits=True)})
         rows = torch.stack([gradient.g for gradient in gathered.values()])
         w = torch.tensor([state.weights[i] for i in gathered], dtype=torch.float64)
-        median = Gradient(candidate.x, Median()(rows, w))
+        median = KardamGradient(candidate.x, Median()(rows, w))
         shares = dict(zip(gathered, (w / w.sum()).tolist(), strict=True))
         return state._replace(
             version=state.version + 1,
@@ -301,7 +303,7 @@ class Kardam(Weighted[KardamState]):
         )
 
     def _use(
-        self, state: KardamState, arrival: Arrival, candidate: Gradient, k_p: float | None, why: str
+        self, state: KardamState, arrival: Arrival, candidate: KardamGradient, k_p: float | None, why: str
     ) -> KardamState:
         tau = state.version - arrival.version
         dampened = self.dampening(tau)
@@ -342,6 +344,6 @@ def interpolated(ordered: Sequence[float], share: float) -> float:
     return float(np.quantile(ordered[low : low + 2], place - low))
 
 
-def _elsewhere(used: Sequence[Gradient], candidate: Gradient) -> list[Gradient]:
+def _elsewhere(used: Sequence[KardamGradient], candidate: KardamGradient) -> list[KardamGradient]:
     """Return the newest used gradient that was computed at another model than the candidate; None if there is none."""
     return [other for other in used if not torch.equal(other.x, candidate.x)][:1]

@@ -88,7 +88,7 @@ class RFFLState(NamedTuple):
         return frozenset(self.reputation.keys() - self.probation.keys())
 
 
-class Round(NamedTuple):
+class RFFLRound(NamedTuple):
     """The intermediate results of one round."""
 
     updates: Updates  # of all clients that are not excluded
@@ -237,7 +237,7 @@ class RFFL(CumulativeClient[RFFLState]):
         coherence = coherence_of(dw_g, dw, n)
         r = renewed(r_past, cos_sim(dw_g, dw), self.fade, in_R)
         sent, agreement = self._agreed(state, updates, dw)
-        c = Round(updates, dw, n / n.sum(), dw_g, tuple(r.tolist()), coherence, sent, agreement)
+        c = RFFLRound(updates, dw, n / n.sum(), dw_g, tuple(r.tolist()), coherence, sent, agreement)
         round_ = self._judged(state, c)
         reputation = {**state.reputation, **round_.reputation}
         R = reputation.keys() - round_.probation.keys() - round_.excluded
@@ -282,7 +282,7 @@ class RFFL(CumulativeClient[RFFLState]):
         found = self.agreement.agreements(sent)
         return sent, {i: found[i] for i in updates.clients}
 
-    def _judged(self, state: RFFLState, c: Round) -> Round:
+    def _judged(self, state: RFFLState, c: RFFLRound) -> RFFLRound:
         """Return the round, with the clients on probation after it, and those excluded in it."""
         t, probation, excluded = state.version + 1, dict(state.probation), set[int]()
         r_th = self.threshold / len(state.reputable)
@@ -297,14 +297,14 @@ class RFFL(CumulativeClient[RFFLState]):
                 del probation[i]
         return c._replace(threshold=r_th, disagree=disagree, probation=probation, excluded=frozenset(excluded))
 
-    def _disagreeing(self, c: Round, R: Set[int], low: Set[int]) -> frozenset[int]:
+    def _disagreeing(self, c: RFFLRound, R: Set[int], low: Set[int]) -> frozenset[int]:
         """Return the clients that disagree on a class; none if half of R do, or only they are above the threshold."""
         if self.agreement is None:
             return frozenset()
         found = frozenset(i for i, score in c.agreement.items() if score.cosine < self.agreement.least)
         return found if 2 * len(found & R) < len(R) and R - low - found else frozenset()
 
-    def _paid(self, state: RFFLState, c: Round, quota: Mapping[int, float]) -> dict[int, Vector]:
+    def _paid(self, state: RFFLState, c: RFFLRound, quota: Mapping[int, float]) -> dict[int, Vector]:
         """Return the sum of each participant's payments after this round, w^(0) included."""
         place = places(c.dw_g, self.allocation.parts(len(c.dw_g)))
         paid = dict(state.paid)
@@ -319,7 +319,7 @@ class RFFL(CumulativeClient[RFFLState]):
             paid[i] = state.paid[i] + allocated
         return paid
 
-    def _verdicts(self, state: RFFLState, c: Round, used: Mapping[int, Verdict]) -> dict[int, Verdict]:
+    def _verdicts(self, state: RFFLState, c: RFFLRound, used: Mapping[int, Verdict]) -> dict[int, Verdict]:
         """Return the verdict on each update, with reputations and their consequences."""
         verdicts = {}
         for i, verdict in used.items():
@@ -334,7 +334,7 @@ class RFFL(CumulativeClient[RFFLState]):
             verdicts[i] = Verdict(accepted, verdict.weight if accepted else 0.0, r_i, reason, final=i in c.excluded)
         return verdicts
 
-    def _fate(self, state: RFFLState, c: Round, client: int) -> str:
+    def _fate(self, state: RFFLState, c: RFFLRound, client: int) -> str:
         """Return the consequence of a participant's reputation in words; empty if there is none."""
         if client in c.excluded:
             return "excluded"

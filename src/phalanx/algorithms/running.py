@@ -169,7 +169,7 @@ class Ranked:
         return n, place, sum(map(len, islice(self.blocks, n))) + place
 
 
-class Sent(NamedTuple):
+class LastSent(NamedTuple):
     """What a client has sent last."""
 
     row: Vector | None  # None if it has sent nothing
@@ -202,7 +202,7 @@ class Clipped:
     left: int = 0
 
     @classmethod
-    def of(cls, sent: Mapping[int, Sent], d: Vector, largest: Callable[[Ranked], float]) -> "Clipped":
+    def of(cls, sent: Mapping[int, LastSent], d: Vector, largest: Callable[[Ranked], float]) -> "Clipped":
         """Return the sums of the rows of these clients.
 
         Args:
@@ -221,7 +221,7 @@ class Clipped:
         return replace(made, ticks=ticks, unweighted=unweighted)
 
     def replaced(
-        self, i: int, old: Sent, length: float, largest: Callable[[Ranked], float], sent: Callable[[int], Sent]
+        self, i: int, old: LastSent, length: float, largest: Callable[[Ranked], float], sent: Callable[[int], LastSent]
     ) -> tuple["Clipped", float]:
         """Return the sums without a client, its new length among the lengths, and the largest norm for these.
 
@@ -267,7 +267,7 @@ class Clipped:
             total += radius * (sums[1] + otherwise * sums[3])
         return total / mass
 
-    def including(self, i: int, new: Sent) -> "Clipped":
+    def including(self, i: int, new: LastSent) -> "Clipped":
         """Return the sums with what a client has sent, whose length is among the lengths."""
         sums = self.sums.clone()
         _add(sums, new, self.lengths.rank((new.length, i)) >= self.near, 1)
@@ -279,7 +279,7 @@ class Clipped:
         return replace(self, lengths=lengths, near=self.near - (rank < self.near))
 
 
-def _add(sums: Float[Tensor, "2 4 d"], one: Sent, far: bool, sign: int) -> None:
+def _add(sums: Float[Tensor, "2 4 d"], one: LastSent, far: bool, sign: int) -> None:
     """Add a row to the sum that it belongs to, in place, or subtract it; note what the addition loses (Knuth 1969)."""
     if one.row is not None and one.length > 0:
         weight = sign * (1.0 if one.weight is None else one.weight) / (one.length if far else 1.0)
@@ -290,11 +290,11 @@ def _add(sums: Float[Tensor, "2 4 d"], one: Sent, far: bool, sign: int) -> None:
         sums[0, k] = after
 
 
-def _ticks(one: Sent) -> int:
+def _ticks(one: LastSent) -> int:
     return round((one.weight or 0.0) / TICK)
 
 
-def _counts(one: Sent) -> int:
+def _counts(one: LastSent) -> int:
     return int(one.weight is None and one.row is not None)
 
 

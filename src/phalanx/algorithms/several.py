@@ -25,7 +25,7 @@ class Weighing(Protocol):
         """Makes weights of the sizes of a cluster's members, and of no others."""
 
 
-class Clusters(NamedTuple):
+class NumberedClusters(NamedTuple):
     """Clusters by number."""
 
     members: Mapping[int, Set[int]]
@@ -42,7 +42,7 @@ class Stepped(NamedTuple):
 
 
 def step_each(
-    algorithm: Weighing, clusters: Clusters, sizes: Mapping[int, int], updates: Updates, turn: int
+    algorithm: Weighing, clusters: NumberedClusters, sizes: Mapping[int, int], updates: Updates, turn: int
 ) -> Stepped:
     """Return the clusters after each has added what the rule makes of its members' updates.
 

@@ -33,7 +33,7 @@ from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.several import Clusters, cluster_pool, step_each
+from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity
 from phalanx.promises.audit import combine
@@ -41,7 +41,7 @@ from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
 
-class Cluster(NamedTuple):
+class StoCFLCluster(NamedTuple):
     """Clients whose directions are alike."""
 
     clients: frozenset[int]
@@ -56,7 +56,7 @@ class StoCFLState(NamedTuple):
     model: Vector  # omega
     anchor: Vector
     sizes: Mapping[int, int]  # as reported
-    found: Mapping[int, Cluster]  # by the lowest id of its clients
+    found: Mapping[int, StoCFLCluster]  # by the lowest id of its clients
     aggregates: Mapping[int, Vector]  # what the rule returned last in each, for rules that start from there
     verdicts: Mapping[int, Verdict]
 
@@ -161,7 +161,9 @@ class StoCFL(Algorithm[StoCFLState]):
         models = {v: _served(state, state.found[v]) for v in there}
         members = {v: state.found[v].clients for v in there}
         try:
-            made = step_each(self, Clusters(members, models, state.aggregates), state.sizes, updates, state.version)
+            made = step_each(
+                self, NumberedClusters(members, models, state.aggregates), state.sizes, updates, state.version
+            )
         except InfeasibleError as error:
             return state._replace(verdicts=dict.fromkeys(updates.clients, Verdict(False, 0.0, None, str(error))))
         omega = self._global(state, updates)
@@ -182,7 +184,7 @@ class StoCFL(Algorithm[StoCFLState]):
         return (cluster_pool(self.rule, self.preprocess, setting), Pool.of_round(self.rule, None, setting))
 
 
-def _served(state: StoCFLState, cluster: Cluster) -> Vector:
+def _served(state: StoCFLState, cluster: StoCFLCluster) -> Vector:
     """Return the model of a cluster, the global one if it has none yet."""
     return state.model if cluster.model is None else cluster.model
 
@@ -190,16 +192,16 @@ def _served(state: StoCFLState, cluster: Cluster) -> Vector:
 def _observed(state: StoCFLState, updates: Updates, new: Iterable[int]) -> StoCFLState:
     """Return the state with clusters of one for clients that are sampled for the first time."""
     rows = {i: row for row, i in enumerate(updates.clients)}
-    alone = {i: Cluster(frozenset({i}), updates.deltas[rows[i]].clone(), None) for i in sorted(new)}
+    alone = {i: StoCFLCluster(frozenset({i}), updates.deltas[rows[i]].clone(), None) for i in sorted(new)}
     return state._replace(found={**state.found, **alone})
 
 
-def _union(one: Cluster, other: Cluster) -> Cluster:
+def _union(one: StoCFLCluster, other: StoCFLCluster) -> StoCFLCluster:
     """Return two clusters as one, with the model of the larger; of equals, that of the first."""
     m, n = len(one.clients), len(other.clients)
     larger, smaller = (other, one) if n > m else (one, other)
     model = smaller.model if larger.model is None else larger.model
-    return Cluster(one.clients | other.clients, (m * one.direction + n * other.direction) / (m + n), model)
+    return StoCFLCluster(one.clients | other.clients, (m * one.direction + n * other.direction) / (m + n), model)
 
 
 def _first_answer(state: StoCFLState, client: int) -> Verdict:

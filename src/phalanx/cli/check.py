@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from phalanx.cli.configuration import CLASS, FIELDS, Chosen, Draft, made, resolved
+from phalanx.cli.configuration import CLASS, FIELDS, ChosenClass, Draft, made, resolved
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
 from phalanx.cli.written import imported, with_numbers
@@ -71,7 +71,7 @@ def _settings(subject: type, text: str, said: str) -> Mapping[str, Any]:
     draft = Draft(make_dataclass("Checked", [("subject", subject)], frozen=True))
     try:
         draft.set("subject", {CLASS: f"{subject.__module__}.{subject.__qualname__}", FIELDS: written[FIELDS]})
-        chosen: Chosen = draft.at("subject")[1]
+        chosen: ChosenClass = draft.at("subject")[1]
         return {name: made(chosen.values[name]) for name in written[FIELDS]}
     except ValueError as error:
         raise InfeasibleError(f"{said}: {error}") from error

@@ -50,7 +50,7 @@ class Parameter(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenClass:
     """A class with values for its parameters; `values` lacks those that have no default and were not given."""
 
     kind: type
@@ -203,16 +203,16 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
     return inspect.Parameter.empty if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def by_default(kind: type) -> Chosen:
+def by_default(kind: type) -> ChosenClass:
     """Return a class with its defaults."""
     taken = parameters(kind).items()
-    return Chosen(kind, {name: _draft(p.default) for name, p in taken if p.default is not inspect.Parameter.empty})
+    return ChosenClass(kind, {name: _draft(p.default) for name, p in taken if p.default is not inspect.Parameter.empty})
 
 
 def _draft(value: Any) -> Any:
     """Return a default value such that options can change parts of it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and configurable(type(value)):
-        return Chosen(type(value), {name: _draft(getattr(value, name)) for name in parameters(type(value))})
+        return ChosenClass(type(value), {name: _draft(getattr(value, name)) for name in parameters(type(value))})
     return type(value)(map(_draft, value)) if type(value) in (tuple, list) else value
 
 
@@ -272,7 +272,7 @@ class _UnfitError(Exception):
     """A value is not of a type; the message says why where that helps."""
 
 
-def _changed(part: Chosen, name: str, steps: Sequence[str], value: Any, path: str) -> Chosen:
+def _changed(part: ChosenClass, name: str, steps: Sequence[str], value: Any, path: str) -> ChosenClass:
     """Return a class with another value for a parameter, or for something further in."""
     taken, here = parameters(part.kind), f"{path}.{name}" if path else name
     if not configurable(part.kind):
@@ -281,7 +281,9 @@ def _changed(part: Chosen, name: str, steps: Sequence[str], value: Any, path: st
         raise ConfigurationError(advice.unknown_field(name, path, part.kind.__name__, list(taken)))
     kind, before = taken[name].kind, part.values.get(name)
     now = _further(kind, before, steps, value, here) if steps else _read(kind, before, value, here)
-    return Chosen(part.kind, {n: now if n == name else part.values[n] for n in taken if n == name or n in part.values})
+    return ChosenClass(
+        part.kind, {n: now if n == name else part.values[n] for n in taken if n == name or n in part.values}
+    )
 
 
 def _further(kind: Any, before: Any, steps: Sequence[str], value: Any, path: str) -> Any:
@@ -290,7 +292,7 @@ def _further(kind: Any, before: Any, steps: Sequence[str], value: Any, path: str
     if isinstance(before, Mapping) or any(typing.get_origin(k) in (Mapping, dict) for k in members(kind)):
         old = dict(before or {})
         return old | {first: _further(Any, old.get(first), rest, value, f"{path}.{first}") if rest else _loaded(value)}
-    if not isinstance(before, Chosen):
+    if not isinstance(before, ChosenClass):
         if (only := sole(kind)) is None:
             raise ConfigurationError(
                 f"{path}.{first} is an option of a class: choose the class first, {path} is {advice.described(kind)}."
@@ -321,7 +323,7 @@ def _read(kind: Any, before: Any, value: Any, path: str) -> Any:
 
 def _meant_further_in(given: str, before: Any, path: str) -> str:
     """Return a question for the option of the class at that place whose value has nearly the given name."""
-    if "." in given or not isinstance(before, Chosen):
+    if "." in given or not isinstance(before, ChosenClass):
         return ""
     for name, (kind, _, _) in parameters(before.kind).items():
         if close := advice.near(given, advice.choices(kind)):
@@ -416,7 +418,7 @@ def _object(member: type, kind: Any, before: Any, given: Any, path: str) -> Any:
     wrapped = CLASS in given or set(given) == {FIELDS}
     if CLASS in given:
         chosen = _selected(str(given[CLASS]), member, before)
-    elif isinstance(before, Chosen):
+    elif isinstance(before, ChosenClass):
         chosen = before
     elif only is not None:
         chosen = by_default(only)
@@ -445,21 +447,21 @@ def _is_file(path: str) -> bool:
         return False
 
 
-def _selected(name: str, member: type, before: Any) -> Chosen:
+def _selected(name: str, member: type, before: Any) -> ChosenClass:
     """Return the class of a name: as it is if it is the one that stood there, with its defaults if it is another."""
     try:
         kind = resolved(name, member)
     except LookupError as error:
         raise _UnfitError(*error.args) from None
-    return before if isinstance(before, Chosen) and before.kind is kind else by_default(kind)
+    return before if isinstance(before, ChosenClass) and before.kind is kind else by_default(kind)
 
 
 def _found(kind: Any, value: Any, steps: Sequence[str], path: str) -> tuple[Any, Any]:
     """Return the declared type and the value further in."""
     for name in steps:
-        if not isinstance(value, Chosen) and (only := sole(kind)) is not None:
+        if not isinstance(value, ChosenClass) and (only := sole(kind)) is not None:
             value = by_default(only)
-        if not isinstance(value, Chosen):
+        if not isinstance(value, ChosenClass):
             raise ConfigurationError(
                 f"{path}.{name} is an option of a class: choose the class first, {path} is {advice.described(kind)}."
             )
@@ -475,7 +477,7 @@ def _check(value: Any, path: str) -> None:
     if isinstance(value, (list, tuple)):
         for k, item in enumerate(value):
             _check(item, f"{path}[{k}]")
-    if not isinstance(value, Chosen):
+    if not isinstance(value, ChosenClass):
         return
     name = value.kind.__name__
     if not configurable(value.kind):
@@ -495,7 +497,7 @@ def _not_configurable(kind: type, path: str) -> ConfigurationError:
 
 def made(value: Any) -> Any:
     """Return the object that a draft describes."""
-    if isinstance(value, Chosen):
+    if isinstance(value, ChosenClass):
         values = {name: made(inner) for name, inner in value.values.items()}
         try:
             return value.kind(**values)
@@ -506,7 +508,7 @@ def made(value: Any) -> Any:
 
 def _written(value: Any, declared: Any) -> Any:
     """Return a value as a configuration file holds it."""
-    if isinstance(value, Chosen):
+    if isinstance(value, ChosenClass):
         taken = parameters(value.kind)
         fields = {name: _written(inner, taken[name].kind) for name, inner in value.values.items()}
         return fields if value.kind is declared else {CLASS: import_path(value.kind), FIELDS: fields}

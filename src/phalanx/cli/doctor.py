@@ -54,7 +54,7 @@ TIMEOUT = 5.0  # seconds in which a port must say that it is healthy
 AHEAD = 300.0  # seconds by which a file may be newer than the clock, as on another machine's disk
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """One line of the findings."""
 
     level: Level
@@ -155,11 +155,11 @@ def doctor(
 # Software
 
 
-def versions() -> Iterator[Finding]:
+def versions() -> Iterator[Diagnosis]:
     """Yield findings on the versions of Python and of required packages."""
     here = platform.python_version()
     fine = Version(here) >= Version("3.11")
-    yield Finding("ok" if fine else "wrong", "python", here, "" if fine else "Install Python 3.11 or newer.")
+    yield Diagnosis("ok" if fine else "wrong", "python", here, "" if fine else "Install Python 3.11 or newer.")
     wanted = {r.name: r for r in map(Requirement, requires("phalanx-fl") or ())}
     for name in PACKAGES:
         try:
@@ -167,52 +167,56 @@ def versions() -> Iterator[Finding]:
         except PackageNotFoundError:
             why = f"for real clients: {installation('flower')}."
             level: Level = "ok" if name in ("flwr", "cryptography") else "wrong"
-            yield Finding(level, name, "not installed,", f"needed {why}" if level == "ok" else "Install Phalanx again.")
+            yield Diagnosis(
+                level, name, "not installed,", f"needed {why}" if level == "ok" else "Install Phalanx again."
+            )
             continue
         specifier = wanted[name].specifier if name in wanted else None
         if specifier is None or specifier.contains(has, prereleases=True):
-            yield Finding("ok", name, has)
+            yield Diagnosis("ok", name, has)
         else:
-            yield Finding("wrong", name, f"{has}, expected {specifier}.", f"pip install '{name}{specifier}'.")
+            yield Diagnosis("wrong", name, f"{has}, expected {specifier}.", f"pip install '{name}{specifier}'.")
 
 
 # Data
 
 
-def data(folder: Path | None) -> Iterator[Finding]:
+def data(folder: Path | None) -> Iterator[Diagnosis]:
     """Yield findings on the folder of data sets, and on its contents."""
     if folder is None:
-        yield Finding("ok", "data", "no folder is named, data sets are downloaded when they are needed")
+        yield Diagnosis("ok", "data", "no folder is named, data sets are downloaded when they are needed")
     elif not folder.is_dir():
-        yield Finding(
+        yield Diagnosis(
             "wrong", "data", f"there is no folder {folder}.", "Name another one, by --data_dir or PHALANX_DATA."
         )
     elif not os.access(folder, os.R_OK | os.X_OK):
-        yield Finding("wrong", "data", f"{folder} cannot be read.", f"chmod u+rx {folder}.")
+        yield Diagnosis("wrong", "data", f"{folder} cannot be read.", f"chmod u+rx {folder}.")
     elif held := [name for name in DATA if (folder / name).is_dir()]:
-        yield Finding("ok", "data", f"{folder} holds {', '.join(held)}")
+        yield Diagnosis("ok", "data", f"{folder} holds {', '.join(held)}")
     else:
         what = f"{folder} holds none of the data sets that are known by name."
-        yield Finding("warning", "data", what, "docs/data.md tells what they are called.")
+        yield Diagnosis("warning", "data", what, "docs/data.md tells what they are called.")
 
 
 # Time
 
 
-def clock(folder: Path | None) -> Iterator[Finding]:
+def clock(folder: Path | None) -> Iterator[Diagnosis]:
     """Yield findings on the clock: whether the network sets it, and whether files are newer."""
     now = time.time()
     shown = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     newest = max([Path(__file__).stat().st_mtime, *(path.stat().st_mtime for path in _files(folder))])
     if newest > now + AHEAD:
         what = f"it says {shown}, and there are files that are {newest - now:.0f} s newer."
-        yield Finding("wrong", "clock", what, "Set it: certificates and signed messages are refused by a wrong clock.")
+        yield Diagnosis(
+            "wrong", "clock", what, "Set it: certificates and signed messages are refused by a wrong clock."
+        )
         return
     kept = _kept_by_network()
     if kept is False:
-        yield Finding("warning", "clock", f"{shown}, not kept by the network.", "timedatectl set-ntp true.")
+        yield Diagnosis("warning", "clock", f"{shown}, not kept by the network.", "timedatectl set-ntp true.")
     else:
-        yield Finding("ok", "clock", shown + (", kept by the network" if kept else ""))
+        yield Diagnosis("ok", "clock", shown + (", kept by the network" if kept else ""))
 
 
 def _kept_by_network() -> bool | None:
@@ -230,26 +234,26 @@ def _kept_by_network() -> bool | None:
 # The folder of a coordinator or of a client
 
 
-def at(folder: Path) -> Iterator[Finding]:
+def at(folder: Path) -> Iterator[Diagnosis]:
     """Yield findings on certificates, private keys, the roster, examples, and room on the disk."""
     if not folder.is_dir():
-        yield Finding("wrong", "folder", f"there is no folder {folder}.", "Name another one: --folder.")
+        yield Diagnosis("wrong", "folder", f"there is no folder {folder}.", "Name another one: --folder.")
         return
     space = shutil.disk_usage(folder).free
     level: Level = "ok" if space >= SPACE else "warning"
     remedy = "" if level == "ok" else "Make room: checkpoints and models of a run go there."
-    yield Finding(level, "disk", f"{space / 1e9:.1f} GB are free at {folder}", remedy)
+    yield Diagnosis(level, "disk", f"{space / 1e9:.1f} GB are free at {folder}", remedy)
     try:
         import cryptography  # noqa: F401, PLC0415  (an optional dependency)
     except ModuleNotFoundError:
-        yield Finding("warning", "keys", "are not looked at.", f"That needs Flower: {installation('flower')}.")
+        yield Diagnosis("warning", "keys", "are not looked at.", f"That needs Flower: {installation('flower')}.")
         return
     yield from dict.fromkeys(_held(folder))  # what cannot be looked at is met more than once
 
 
-def _held(folder: Path) -> Iterator[Finding]:
+def _held(folder: Path) -> Iterator[Diagnosis]:
     """Yield findings on certificates, private keys, the roster and examples."""
-    keys, papers, unseen = 0, 0, list[Finding]()
+    keys, papers, unseen = 0, 0, list[Diagnosis]()
     for path in _files(folder, unseen=unseen):
         try:
             start = _start(path)
@@ -263,10 +267,10 @@ def _held(folder: Path) -> Iterator[Finding]:
             papers += 1
             yield from _certificate(path)
     if not keys:
-        yield Finding("warning", "keys", f"there is no private key in {folder}.", "A client's: `phalanx flower key`.")
+        yield Diagnosis("warning", "keys", f"there is no private key in {folder}.", "A client's: `phalanx flower key`.")
     if not papers:
         what = f"there is no certificate in {folder}."
-        yield Finding("warning", "certificates", what, "A coordinator's: `phalanx flower certificates`.")
+        yield Diagnosis("warning", "certificates", what, "A coordinator's: `phalanx flower certificates`.")
     yield from _roster(folder / "roster.yaml")
     for path in _files(folder, largest=math.inf, unseen=unseen):
         if path.suffix == ".npz":
@@ -274,14 +278,14 @@ def _held(folder: Path) -> Iterator[Finding]:
     yield from unseen
 
 
-def _hidden(path: Path, error: OSError) -> Finding:
+def _hidden(path: Path, error: OSError) -> Diagnosis:
     """Return the finding on a file or folder that cannot be read."""
     what = f"cannot be looked at: {error.strerror or error}."
-    return Finding("wrong", str(path), what, f"Run this as whoever owns it, or: chmod -R u+rX {path}.")
+    return Diagnosis("wrong", str(path), what, f"Run this as whoever owns it, or: chmod -R u+rX {path}.")
 
 
 def _files(
-    folder: Path | None, deep: int = DEEP, largest: float = LARGEST, unseen: list[Finding] | None = None
+    folder: Path | None, deep: int = DEEP, largest: float = LARGEST, unseen: list[Diagnosis] | None = None
 ) -> Iterator[Path]:
     """Yield the files of a folder, and of folders in it, that are not too large; `unseen` gets unreadable folders."""
     if folder is None:
@@ -302,16 +306,16 @@ def _start(path: Path) -> bytes:
         return file.read(64)
 
 
-def _private(path: Path) -> Finding:
+def _private(path: Path) -> Diagnosis:
     """Return the finding whether only its owner can read a private key."""
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
         what = f"can be read or changed by others (mode {mode:o})."
-        return Finding("wrong", str(path), what, f"If nobody has done so: chmod 600 {path}. Else make a new one.")
-    return Finding("ok", str(path), "a private key, which only its owner can read")
+        return Diagnosis("wrong", str(path), what, f"If nobody has done so: chmod 600 {path}. Else make a new one.")
+    return Diagnosis("ok", str(path), "a private key, which only its owner can read")
 
 
-def _certificate(path: Path) -> Iterator[Finding]:
+def _certificate(path: Path) -> Iterator[Diagnosis]:
     """Yield findings on the validity of a certificate, and on its key and authority in the same folder."""
     from cryptography import x509  # noqa: PLC0415
 
@@ -319,7 +323,7 @@ def _certificate(path: Path) -> Iterator[Finding]:
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except (ValueError, OSError) as error:
-        yield Finding("wrong", str(path), f"cannot be read as a certificate: {error}.", again)
+        yield Diagnosis("wrong", str(path), f"cannot be read as a certificate: {error}.", again)
         return
     now = datetime.datetime.now(datetime.UTC)
     end = certificate.not_valid_after_utc
@@ -328,18 +332,18 @@ def _certificate(path: Path) -> Iterator[Finding]:
         what = (
             f"is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on, and it is {now:%Y-%m-%d %H:%M}."
         )
-        yield Finding("wrong", str(path), what, "Set the clock.")
+        yield Diagnosis("wrong", str(path), what, "Set the clock.")
     elif left < 0:
-        yield Finding("wrong", str(path), f"expired on {end:%Y-%m-%d}.", again)
+        yield Diagnosis("wrong", str(path), f"expired on {end:%Y-%m-%d}.", again)
     elif left < SOON:
-        yield Finding("warning", str(path), f"expires on {end:%Y-%m-%d}, in {left:.0f} days.", again)
+        yield Diagnosis("warning", str(path), f"expires on {end:%Y-%m-%d}, in {left:.0f} days.", again)
     else:
-        yield Finding("ok", str(path), f"a certificate, valid to {end:%Y-%m-%d}")
+        yield Diagnosis("ok", str(path), f"a certificate, valid to {end:%Y-%m-%d}")
     if path.name == "server.crt":
         yield from _beside(path, certificate, again)
 
 
-def _beside(path: Path, certificate: Any, again: str) -> Iterator[Finding]:
+def _beside(path: Path, certificate: Any, again: str) -> Iterator[Diagnosis]:
     """Yield findings on a server's key, and on its authority in the same folder."""
     from cryptography import x509  # noqa: PLC0415
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
@@ -347,27 +351,27 @@ def _beside(path: Path, certificate: Any, again: str) -> Iterator[Finding]:
 
     key, authority = path.with_suffix(".key"), path.with_name("ca.crt")
     if not key.is_file():
-        yield Finding("wrong", str(path), f"has no key in its folder, {key.name} is missing.", again)
+        yield Diagnosis("wrong", str(path), f"has no key in its folder, {key.name} is missing.", again)
     else:
         try:
             fits = load_pem_private_key(key.read_bytes(), None).public_key() == certificate.public_key()
         except (ValueError, TypeError) as error:
-            yield Finding("wrong", str(key), f"cannot be read: {error}.", again)
+            yield Diagnosis("wrong", str(key), f"cannot be read: {error}.", again)
         except OSError as error:
             yield _hidden(key, error)
         else:
             if not fits:
-                yield Finding("wrong", str(key), f"is not the key of {path.name}.", again)
+                yield Diagnosis("wrong", str(key), f"is not the key of {path.name}.", again)
     if authority.is_file():
         try:
             certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
         except (ValueError, TypeError, InvalidSignature):
-            yield Finding("wrong", str(path), f"is not signed by {authority.name} in its folder.", again)
+            yield Diagnosis("wrong", str(path), f"is not signed by {authority.name} in its folder.", again)
         except OSError as error:
             yield _hidden(authority, error)
 
 
-def _roster(path: Path) -> Iterator[Finding]:
+def _roster(path: Path) -> Iterator[Diagnosis]:
     """Yield the finding on the roster, if there is one."""
     from phalanx.flower.identity import Roster  # noqa: PLC0415
 
@@ -376,7 +380,7 @@ def _roster(path: Path) -> Iterator[Finding]:
             return
         roster = Roster.load(path)
     except ValueError as error:
-        yield Finding("wrong", "roster", f"{str(error).rstrip('.')}.", "Repair it, or restore it.")
+        yield Diagnosis("wrong", "roster", f"{str(error).rstrip('.')}.", "Repair it, or restore it.")
         return
     except OSError as error:
         yield _hidden(path, error)
@@ -384,15 +388,15 @@ def _roster(path: Path) -> Iterator[Finding]:
     out = len(roster.members) - len(roster.active)
     revoked = f"{out} {'is' if out == 1 else 'are'} revoked"
     if roster.active:
-        yield Finding("ok", "roster", f"{plural(len(roster.active), 'client')} may take part, {revoked}")
+        yield Diagnosis("ok", "roster", f"{plural(len(roster.active), 'client')} may take part, {revoked}")
     else:
-        yield Finding("warning", "roster", f"nobody may take part, {revoked}.", "`phalanx flower enrol` adds one.")
+        yield Diagnosis("warning", "roster", f"nobody may take part, {revoked}.", "`phalanx flower enrol` adds one.")
 
 
 # A client's examples
 
 
-def examples_in(path: Path) -> Iterator[Finding]:
+def examples_in(path: Path) -> Iterator[Diagnosis]:
     """Yield findings on a file of examples as in `examples/flower`: `x`, and as many labels `y`.
 
     Files of a client's local state have the same suffix, and are skipped.
@@ -409,21 +413,21 @@ def examples_in(path: Path) -> Iterator[Finding]:
         return
     except Exception as error:  # a damaged file makes NumPy raise anything
         why = str(error).partition("\n")[0] or type(error).__name__
-        yield Finding("wrong", str(path), f"cannot be read: {why}.", again)
+        yield Diagnosis("wrong", str(path), f"cannot be read: {why}.", again)
         return
     if not names:
-        yield Finding("wrong", str(path), "holds nothing.", again)
+        yield Diagnosis("wrong", str(path), "holds nothing.", again)
         return
     if missing := [name for name in ("x", "y") if name not in held]:
         what = f"holds no {' and no '.join(missing)}, but {names}."
         remedy = "Write it again, unless your app reads these: numpy.savez(path, x=x, y=y)."
-        yield Finding("warning", str(path), what, remedy)
+        yield Diagnosis("warning", str(path), what, remedy)
         return
     x, y = held["x"], held["y"]
     if problems := [*_problems(x, y)]:
-        yield Finding("wrong", str(path), f"{'; '.join(problems)}.", "Repair the examples, and write it again.")
+        yield Diagnosis("wrong", str(path), f"{'; '.join(problems)}.", "Repair the examples, and write it again.")
     else:
-        yield Finding("ok", str(path), f"{plural(len(x), 'example')}, {x.dtype} {x.shape[1:]}, labels {y.dtype}")
+        yield Diagnosis("ok", str(path), f"{plural(len(x), 'example')}, {x.dtype} {x.shape[1:]}, labels {y.dtype}")
 
 
 def _problems(x: NDArray[Any], y: NDArray[Any]) -> Iterator[str]:
@@ -448,7 +452,7 @@ def _problems(x: NDArray[Any], y: NDArray[Any]) -> Iterator[str]:
 # Ports
 
 
-def free(ports: Sequence[int], folder: Path | None) -> Iterator[Finding]:
+def free(ports: Sequence[int], folder: Path | None) -> Iterator[Diagnosis]:
     """Yield findings on ports of the loopback address: free, or used by a SuperLink."""
     for port in ports:
         subject = f"port {port}"
@@ -458,13 +462,13 @@ def free(ports: Sequence[int], folder: Path | None) -> Iterator[Finding]:
                 held.bind((HOST, port))
         except (OSError, OverflowError) as error:
             if what := _superlink(port, folder):
-                yield Finding("ok", subject, what)
+                yield Diagnosis("ok", subject, what)
             else:
                 what = f"cannot be taken: {getattr(error, 'strerror', None) or error}."
                 remedy = "End what listens there (`ss -ltnp`), or choose another: --ports."
-                yield Finding("wrong", subject, what, remedy)
+                yield Diagnosis("wrong", subject, what, remedy)
         else:
-            yield Finding("ok", subject, "free")
+            yield Diagnosis("ok", subject, "free")
 
 
 def _superlink(port: int, folder: Path | None) -> str:

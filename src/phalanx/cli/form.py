@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from phalanx.cli import advice
 from phalanx.cli.configuration import (
-    Chosen,
+    ChosenClass,
     ConfigurationError,
     Draft,
     Parameter,
@@ -137,9 +137,9 @@ class Form(Parser):
             self.draft.set(name, Text(value))
 
 
-def _names(part: Chosen, before: str = "") -> Iterator[str]:
+def _names(part: ChosenClass, before: str = "") -> Iterator[str]:
     """Yield the names of all options of a class and of the classes in it."""
     for name in parameters(part.kind):
         yield before + name
-        if isinstance(inner := part.values.get(name), Chosen):
+        if isinstance(inner := part.values.get(name), ChosenClass):
             yield from _names(inner, f"{before}{name}.")

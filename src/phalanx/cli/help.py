@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from phalanx.cli import advice
-from phalanx.cli.configuration import Chosen, Parameter, by_default, made, parameters, sole
+from phalanx.cli.configuration import ChosenClass, Parameter, by_default, made, parameters, sole
 from phalanx.cli.parser import Parser
 from phalanx.fields import PLAIN, bare, described, members, range_of
 
@@ -81,7 +81,7 @@ def class_help(path: str, kind: Any, value: Any) -> Parser:
         kind: its declared type.
         value: what has been chosen; all are listed if it is no class.
     """
-    if not isinstance(value, Chosen):
+    if not isinstance(value, ChosenClass):
         value = by_default(only) if (only := sole(kind)) is not None else None
     if value is None:
         return _choices_help(path, kind)

@@ -60,7 +60,7 @@ MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
-class Options:
+class ReproduceOptions:
     """The options of the command.
 
     Args:
@@ -110,7 +110,7 @@ class Options:
     engine: str | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "Options":
+    def of(cls, given: Mapping[str, Any]) -> "ReproduceOptions":
         """Return the options from the command line; raise InfeasibleError if they are inconsistent."""
         if given["scale"] not in SCALES:
             raise InfeasibleError(f"--scale must be {' or '.join(SCALES)}, got {given['scale']}.")
@@ -156,10 +156,10 @@ def reproduce_command(options: parser.Options, console: Console) -> int:
     check_folder(options.folder)
     given = {**vars(options), "data_dir": data_dir(options.data_dir)}
     given["package"] = PACKAGE if options.package is None else options.package
-    return reproduce(Options.of(given), console)
+    return reproduce(ReproduceOptions.of(given), console)
 
 
-def reproduce(options: Options, console: Console) -> int:
+def reproduce(options: ReproduceOptions, console: Console) -> int:
     """Carry out the command; return the exit status.
 
     Returns:
@@ -184,7 +184,7 @@ def reproduce(options: Options, console: Console) -> int:
     return status
 
 
-def _pack(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
+def _pack(found: Mapping[str, Reproduction], options: ReproduceOptions, console: Console) -> int:
     """Bring the records of a paper into one file; return the exit status."""
     assert options.paper is not None
     store = Store(options.folder / named(found, options.paper, "paper").paper.name)
@@ -192,7 +192,7 @@ def _pack(found: Mapping[str, Reproduction], options: Options, console: Console)
     return 0
 
 
-def _everything(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
+def _everything(found: Mapping[str, Reproduction], options: ReproduceOptions, console: Console) -> int:
     """Draw all pages that are there from their records, and the scoreboard of all claims; return the exit status.
 
     Raises:
@@ -215,7 +215,9 @@ def _everything(found: Mapping[str, Reproduction], options: Options, console: Co
     return status
 
 
-def _pages_of(found: Mapping[str, Reproduction], options: Options, console: Console) -> tuple[int, list[Shown]]:
+def _pages_of(
+    found: Mapping[str, Reproduction], options: ReproduceOptions, console: Console
+) -> tuple[int, list[Shown]]:
     """Carry out what is missing for the pages of a paper, and draw them; return the exit status, and the pages."""
     assert options.paper is not None
     assert options.experiment is not None
@@ -257,7 +259,7 @@ def _pages_of(found: Mapping[str, Reproduction], options: Options, console: Cons
     return 0 if options.no_training else failed, shown
 
 
-def _form(options: Options, store: Store, *, trains: bool) -> Form:
+def _form(options: ReproduceOptions, store: Store, *, trains: bool) -> Form:
     """Return what gives a run the engine of the options, if it has it; if nothing trains, if that has a record."""
     engine = cast("Engine | None", options.engine)
     if engine is None:
@@ -279,7 +281,7 @@ def _form(options: Options, store: Store, *, trains: bool) -> Form:
     return form
 
 
-def _pages(experiments: Sequence[Experiment], manifest: Manifest, options: Options) -> dict[str, Page]:
+def _pages(experiments: Sequence[Experiment], manifest: Manifest, options: ReproduceOptions) -> dict[str, Page]:
     """Return the records of the pages: the seeds of the options, or else those of the manifest.
 
     Raises:
@@ -345,7 +347,9 @@ def _known(needed: Needed, again: set[str], store: Store, console: Console) -> d
     return out
 
 
-def _train(needed: Needed, new: set[str], store: Store, options: Options, console: Console) -> dict[str, Trace]:
+def _train(
+    needed: Needed, new: set[str], store: Store, options: ReproduceOptions, console: Console
+) -> dict[str, Trace]:
     """Carry out runs, by their identities.
 
     Raises:
@@ -363,7 +367,7 @@ def _train(needed: Needed, new: set[str], store: Store, options: Options, consol
         raise
 
 
-def computed(plans: Mapping[str, Run], store: Store, options: Options, console: Console) -> dict[str, Trace]:
+def computed(plans: Mapping[str, Run], store: Store, options: ReproduceOptions, console: Console) -> dict[str, Trace]:
     """Carry out runs, and return their traces, by identity; runs by name."""
     means = Means(options.data_dir, options.device, resume=not options.again)
     workers = partial(workers_of, options.jobs, options.ray, store, means)
@@ -402,7 +406,7 @@ def _complain(needed: Needed, known: Mapping[str, Trace], console: Console) -> i
 # The list of experiments
 
 
-def _list(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
+def _list(found: Mapping[str, Reproduction], options: ReproduceOptions, console: Console) -> int:
     """Print papers and their experiments: contents, costs, and numbers of existing records."""
     shown = list(found.values()) if options.paper is None else [named(found, options.paper, "paper")]
     if not shown:
@@ -422,7 +426,7 @@ def _list(found: Mapping[str, Reproduction], options: Options, console: Console)
     return 0
 
 
-def _listed(reproduction: Reproduction, options: Options) -> Table:
+def _listed(reproduction: Reproduction, options: ReproduceOptions) -> Table:
     """Return a table with a line for each experiment of a paper."""
     table = Table(box=SIMPLE_HEAD)
     for heading in ("experiment", "what it shows", *(f"{scale} scale" for scale in SCALES)):
@@ -434,7 +438,7 @@ def _listed(reproduction: Reproduction, options: Options) -> Table:
     return table
 
 
-def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) -> str:
+def _cost(experiment: Experiment, store: Store, scale: Scale, options: ReproduceOptions) -> str:
     """Return the cost for the seeds of the options, `15 runs, 4.0 min, 3 done`; damaged records are counted."""
     page, form = Page.of(options.seeds or 1), _form(options, store, trains=False)
     plans = Needed.by([experiment], scale, {experiment.name: page}, form).plans
@@ -455,7 +459,7 @@ def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) 
 # Verification of stored records
 
 
-def verify(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
+def verify(found: Mapping[str, Reproduction], options: ReproduceOptions, console: Console) -> int:
     """Compute stored records again, and say by how much they differ.
 
     Returns:
@@ -482,7 +486,7 @@ def verify(found: Mapping[str, Reproduction], options: Options, console: Console
     return 1 if wrong else 0
 
 
-def _check(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
+def _check(found: Mapping[str, Reproduction], options: ReproduceOptions, console: Console) -> int:
     """Compute stored records again, the cheapest first, and judge them item by item; return the exit status.
 
     What was computed again is kept in `check` of the folder, so that the same command goes on.
@@ -531,7 +535,7 @@ def _check(found: Mapping[str, Reproduction], options: Options, console: Console
 CHECKED = "check"  # folder of records computed again, below that of all results
 
 
-def _drawn(found: Mapping[str, Reproduction], options: Options) -> list[Stored]:
+def _drawn(found: Mapping[str, Reproduction], options: ReproduceOptions) -> list[Stored]:
     """Return random records among those that the options allow."""
     shown = found.values() if options.paper is None else [named(found, options.paper, "paper")]
     within = math.inf if options.within is None else options.within

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import escape
-from phalanx.runs.seal import Finding
+from phalanx.runs.seal import Alteration
 from phalanx.runs.verification import Verification, verify
 
 LISTED = 100  # findings that are printed, at most
@@ -44,7 +44,7 @@ def text(found: Verification) -> list[str]:
     return lines
 
 
-def _listed(findings: Sequence[Finding]) -> list[str]:
+def _listed(findings: Sequence[Alteration]) -> list[str]:
     more = len(findings) - LISTED
     lines = [f"  {finding.text}" for finding in findings[:LISTED]]
     return [*lines, f"  and {more} more"] if more > 0 else lines

@@ -14,7 +14,7 @@ from phalanx.cli.options import COST
 from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import ReportedSizes, read_counts, write_weights
 from phalanx.errors import InfeasibleError
-from phalanx.promises.frontier import NOISE, Frontier, Point, Weighing, frontier
+from phalanx.promises.frontier import NOISE, Frontier, Point, WeighingCost, frontier
 from phalanx.weighting.truncation import top
 from phalanx.wording import percent, shown
 
@@ -137,7 +137,7 @@ def _costs(found: Frontier, chosen: Point, reported: ReportedSizes, classes: Seq
     return table
 
 
-def _ways(found: Frontier, chosen: Point) -> dict[str, Weighing]:
+def _ways(found: Frontier, chosen: Point) -> dict[str, WeighingCost]:
     return {"reported": found.reported, _capped(chosen): chosen.weighing, "all alike": found.uniform}
 
 
@@ -145,13 +145,13 @@ def _capped(point: Point) -> str:
     return f"cap {_cap(point)}"
 
 
-def _moved(held: NDArray[np.int64], sizes: NDArray[np.int64], way: Weighing) -> float:
+def _moved(held: NDArray[np.int64], sizes: NDArray[np.int64], way: WeighingCost) -> float:
     """Return the total variation distance of the weighted mix of classes from that of all examples."""
     mix = np.asarray(way.shares) @ (held / sizes[:, None])
     return float(np.abs(mix - held.sum(0) / sizes.sum()).sum() / 2)
 
 
-def _as_good(sizes: NDArray[np.int64], way: Weighing) -> float:
+def _as_good(sizes: NDArray[np.int64], way: WeighingCost) -> float:
     """Return the number of examples whose mean has as much noise as the weighted mean of the sites."""
     return float(1 / (np.asarray(way.shares) ** 2 / sizes).sum())
 
@@ -170,12 +170,12 @@ def _meaning(found: Frontier) -> str:
     )
 
 
-def _rule(way: Weighing) -> str:
+def _rule(way: WeighingCost) -> str:
     beta = getattr(way.rule, "beta", None)
     return way.rule.title if beta is None else f"{way.rule.title}({beta:.3g})"
 
 
-def _errors(way: Weighing) -> tuple[str, str]:
+def _errors(way: WeighingCost) -> tuple[str, str]:
     return _error(way.clean), _error(way.worst)
 
 

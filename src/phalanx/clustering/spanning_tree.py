@@ -10,7 +10,7 @@ from phalanx.clustering.kernels import spanning_tree
 Similarities = NDArray[np.float32] | NDArray[np.float64]
 
 
-class Tree(NamedTuple):
+class SpanningTree(NamedTuple):
     """The m - 1 edges of a spanning tree, in the order in which they join."""
 
     order: NDArray[np.int64]  # the item that joins
@@ -26,7 +26,7 @@ class Tree(NamedTuple):
         return np.array(below)
 
 
-def maximum_spanning_tree(alpha: Similarities) -> Tree:
+def maximum_spanning_tree(alpha: Similarities) -> SpanningTree:
     """Return the tree of the most similar pairs, by Prim's algorithm from item 0; O(m^2) time.
 
     The item with the largest similarity to an item of the tree joins next, at a tie the lowest index.  It is attached
@@ -43,4 +43,4 @@ def maximum_spanning_tree(alpha: Similarities) -> Tree:
     order, parent, strength = np.empty(m - 1, np.int64), np.empty(m - 1, np.int64), np.empty(m - 1, alpha.dtype)
     if not spanning_tree(np.ascontiguousarray(alpha), order, parent, strength):
         raise ValueError("Similarities must be finite: remove updates with NaN or infinite values first.")
-    return Tree(order, parent, strength)
+    return SpanningTree(order, parent, strength)

@@ -17,7 +17,7 @@ from phalanx.experiments.grid import Planned
 from phalanx.experiments.run_events import Advanced, Began, Ended, Event, Warned
 from phalanx.experiments.store import Records
 from phalanx.experiments.trace import Trace
-from phalanx.pool import Again, Done, Failed, Given, Pool, Said
+from phalanx.pool import Again, Done, Failed, Given, Said, WorkerPool
 from phalanx.processes import Processes
 from phalanx.runs.canonical import digest
 from phalanx.runs.checkpoint import Checkpoint
@@ -153,7 +153,7 @@ class Workers:
         store: takes the records.
     """
 
-    pool: Pool
+    pool: WorkerPool
     job: Callable[[Run], Any]
     store: Records
 

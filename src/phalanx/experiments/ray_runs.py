@@ -85,7 +85,7 @@ class Runners(Crew):
 
     @override
     def give(self, worker: Any, number: int, job: Job) -> None:
-        """See `Pool`: progress of the worker's previous run is dropped."""
+        """See `WorkerPool`: progress of the worker's previous run is dropped."""
         self._queries.pop(worker, None)
         super().give(worker, number, job)
 

@@ -36,7 +36,7 @@ class Excluded:
 
 
 @dataclass(frozen=True)
-class Invalid:
+class InvalidClient:
     """A client with invalid updates: their number, and the reason of the last one."""
 
     client: int
@@ -98,7 +98,7 @@ class Trace:
     state: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     excluded: tuple[Excluded, ...] = ()
-    invalid: tuple[Invalid, ...] = ()
+    invalid: tuple[InvalidClient, ...] = ()
     not_enrolled: Mapping[int, str] = field(default_factory=dict)
     detection: Mapping[str, float | None] = field(default_factory=dict)
     filtered: Mapping[str, float | None] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class Trace:
             state=state,
             left_out=left_out,
             excluded=tuple(Excluded(i, e.step, e.reason) for i, c in clients.items() if (e := c.excluded)),
-            invalid=tuple(Invalid(i, u.times, u.reason) for i, c in clients.items() if (u := c.invalid)),
+            invalid=tuple(InvalidClient(i, u.times, u.reason) for i, c in clients.items() if (u := c.invalid)),
             not_enrolled={i: c.not_enrolled for i, c in clients.items() if c.not_enrolled},
             detection={} if summary.detection is None else msgspec.structs.asdict(summary.detection),
             filtered=msgspec.structs.asdict(summary.filtered),
@@ -249,7 +249,7 @@ def _form(value: Any) -> Any:
     """Return the value of a field in the types of JSON."""
     if isinstance(value, Provenance):
         return value.form
-    if isinstance(value, (Excluded, Invalid)):
+    if isinstance(value, (Excluded, InvalidClient)):
         return vars(value)
     if isinstance(value, Mapping):
         return {str(key): _form(item) for key, item in value.items()}
@@ -276,8 +276,8 @@ def _excluded(form: Sequence[Mapping[str, Any]]) -> tuple[Excluded, ...]:
     return tuple(Excluded(**item) for item in form)
 
 
-def _invalid(form: Sequence[Mapping[str, Any]]) -> tuple[Invalid, ...]:
-    return tuple(Invalid(**item) for item in form)
+def _invalid(form: Sequence[Mapping[str, Any]]) -> tuple[InvalidClient, ...]:
+    return tuple(InvalidClient(**item) for item in form)
 
 
 Value = TypeVar("Value")

@@ -158,7 +158,7 @@ def shapley(game: Game, players: Iterable[int]) -> dict[int, float]:
     return values
 
 
-class Estimate(NamedTuple):
+class SampledShapley(NamedTuple):
     """A sampled Shapley value."""
 
     value: float
@@ -167,7 +167,7 @@ class Estimate(NamedTuple):
 
 def monte_carlo_shapley(
     game: Game, players: Iterable[int], *, permutations: int = 100, tolerance: float = 0.0, seed: int = 0
-) -> dict[int, Estimate]:
+) -> dict[int, SampledShapley]:
     """Return Shapley values estimated from random orders of the clients.
 
     Args:
@@ -198,7 +198,7 @@ def monte_carlo_shapley(
             after = game(coalition) if len(coalition) < len(ids) else full
             added[t, k], before = after - before, after
     error = added.std(0) / math.sqrt(permutations)
-    return {i: Estimate(float(v), float(e)) for i, v, e in zip(ids, added.mean(0), error, strict=True)}
+    return {i: SampledShapley(float(v), float(e)) for i, v, e in zip(ids, added.mean(0), error, strict=True)}
 
 
 @dataclass

@@ -54,7 +54,7 @@ from phalanx.engine.suspicion import in_words
 from phalanx.reading import from_json
 from phalanx.runs.checkpoint import settle
 from phalanx.runs.schema import to_json
-from phalanx.runs.seal import Chain, Mark, breaks, chain_of, split
+from phalanx.runs.seal import HashChain, Mark, breaks, chain_of, split
 
 AUDIT = "audit.jsonl"
 MARKS = ("begun", "resumed", "ended")  # of the run, which are written each time
@@ -118,7 +118,7 @@ class Audit:
         self._path, self._now, self._name, self._resumed = path, now, name, resumed
         if path is not None and resumed:
             _check(path, reached)
-        self._chain = Chain()
+        self._chain = HashChain()
         self._ended = False
         self._lock = threading.Lock()
         self._waiting: list[Entry] | None = []  # None: the run has begun

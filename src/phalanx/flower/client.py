@@ -141,7 +141,7 @@ def _changes_timing(attack: Attack) -> bool:
     return not (len(sent) == 1 and sent[0] is plain) or attack.delay(1.0, generator(0, "delay")) != 1.0
 
 
-class Remembered(NamedTuple):
+class RememberedTurn(NamedTuple):
     """The state of a client after a turn."""
 
     local: Local | None
@@ -161,7 +161,7 @@ class ClientMemory:
     folder: Path | None
     device: torch.device | str = "cpu"
 
-    def before(self, task: TaskMessage) -> Remembered:
+    def before(self, task: TaskMessage) -> RememberedTurn:
         """Return the state before a task, which is that after the last earlier turn, and delete later turns.
 
         Raises:
@@ -173,9 +173,9 @@ class ClientMemory:
             raise Malformed(f"got a task of turn {task.turn}, but remembers only turns {min(found)} to {max(found)}")
         for turn in found.keys() - earlier.keys():
             found[turn].unlink()
-        return _load(earlier[max(earlier)], self.device) if earlier else Remembered(None, None)
+        return _load(earlier[max(earlier)], self.device) if earlier else RememberedTurn(None, None)
 
-    def keep(self, task: TaskMessage, known: Remembered) -> None:
+    def keep(self, task: TaskMessage, known: RememberedTurn) -> None:
         """Save the state after a turn atomically, and delete those of old turns."""
         if self.folder is None:
             return
@@ -194,22 +194,22 @@ class ClientMemory:
         for old in sorted(self._turns(task).items())[:-KEPT]:
             old[1].unlink()
 
-    def last(self) -> Remembered:
+    def last(self) -> RememberedTurn:
         """Return the state after the last turn of the latest run."""
         found = sorted(self.folder.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns) if self.folder else []
-        return _load(found[-1], self.device) if found else Remembered(None, None)
+        return _load(found[-1], self.device) if found else RememberedTurn(None, None)
 
     def _turns(self, task: TaskMessage) -> dict[int, Path]:
         files = self.folder.glob(f"{task.session}-*.npz") if self.folder else ()
         return {int(path.stem.removeprefix(f"{task.session}-")): path for path in files}
 
 
-def _load(path: Path, device: torch.device | str) -> Remembered:
+def _load(path: Path, device: torch.device | str) -> RememberedTurn:
     with np.load(path, allow_pickle=False) as file:
         parts = {name: torch.from_numpy(file[name]) for name in file.files}
     kept = {name: parts[name].to(device) for name in ("params", "delta", "memory", "previous") if name in parts}
     local = Local(kept["params"], kept["delta"], kept.get("memory")) if "params" in kept else None
-    return Remembered(local, kept.get("previous"), _unpacked(parts, device))
+    return RememberedTurn(local, kept.get("previous"), _unpacked(parts, device))
 
 
 FORM, PIECE = "form", "piece"  # names of a packed value in the file
@@ -290,9 +290,9 @@ class ClientWorker:
         trained = self.trainer.snapshot().get(task.client)
         if participant.algorithm.remembers or participant.attack is not None:
             local = local_state(participant.algorithm, start, delta, memory)
-            self.memory.keep(task, Remembered(local, download[: model.size], trained))
+            self.memory.keep(task, RememberedTurn(local, download[: model.size], trained))
         elif trained is not None:
-            self.memory.keep(task, Remembered(None, None, trained))
+            self.memory.keep(task, RememberedTurn(None, None, trained))
         if participant.attack is not None:
             update = Update(task.client, task.version, download[: model.size], delta, known.previous)
             rng = generator(participant.seed, "attack", task.client, task.turn)

@@ -18,7 +18,7 @@ def since_boot() -> float:
     return time.monotonic() if there is None else time.clock_gettime(there)
 
 
-class Clock:
+class AwakeClock:
     """Seconds without the pauses of this process.  It may be read from any thread, and must be every `TICK` seconds.
 
     Args:

@@ -279,7 +279,7 @@ def _rounds(history: Sequence[StepRecord]) -> Table:
     return table
 
 
-class Row(NamedTuple):
+class ClientRow(NamedTuple):
     """A client of the table."""
 
     rank: tuple[int, int, int]  # 0 for clients in trouble; place in `FIRST`; id
@@ -291,9 +291,9 @@ class Row(NamedTuple):
 
 def _rows(
     clients: Mapping[int, ClientStatus], fates: Mapping[int, tuple[str, str]], suspicious: Mapping[int, str]
-) -> list[Row]:
+) -> list[ClientRow]:
     """Return the clients in the order of the view.  The first number of a rank is small for those in trouble."""
-    rows = list[Row]()
+    rows = list[ClientRow]()
     for client, about in clients.items():
         fate, why = fates.get(client, ("-", ""))
         standing = about.standing
@@ -302,11 +302,11 @@ def _rows(
         )
         rank = (0 if troubled else 1, FIRST.index(standing), client)
         doubt = f"suspicious: {suspicious[client]}" if client in suspicious else ""
-        rows.append(Row(rank, about.name, standing, fate, "; ".join(filter(None, (about.why, doubt))) or why))
+        rows.append(ClientRow(rank, about.name, standing, fate, "; ".join(filter(None, (about.why, doubt))) or why))
     return sorted(rows)
 
 
-def _clients(rows: Sequence[Row], room: int, width: int) -> Table:
+def _clients(rows: Sequence[ClientRow], room: int, width: int) -> Table:
     """Return the table of clients, with the last update of each, one per line."""
     table = _table()
     table.expand = True

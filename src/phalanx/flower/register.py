@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
-from phalanx.flower.clock import TICK, Clock
+from phalanx.flower.clock import TICK, AwakeClock
 from phalanx.flower.codec import Malformed, TaskMessage, brief
 from phalanx.flower.identity import Member, Roster, signed_by
 from phalanx.flower.logs import log_fields
@@ -65,9 +65,9 @@ class Register:
         *,
         came: Callable[[], None],
         tell: Callable[[Note], None] = forget,
-        clock: Clock | None = None,
+        clock: AwakeClock | None = None,
     ) -> None:
-        self.clock = clock or Clock()
+        self.clock = clock or AwakeClock()
         self.grid, self.timeouts, self.suspension, self._came, self._tell = grid, timeouts, suspension, came, tell
         self.session = ""  # names the run
         self.step = 0  # of the run, the last that was done

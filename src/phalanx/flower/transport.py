@@ -30,7 +30,7 @@ from phalanx.core import Arrivals, Download, InfeasibleError, Progress, Reply, S
 from phalanx.engine.ledger import listed
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
-from phalanx.flower.clock import TICK, Clock
+from phalanx.flower.clock import TICK, AwakeClock
 from phalanx.flower.codec import TaskMessage, Transfer
 from phalanx.flower.deadlines import Deadlines
 from phalanx.flower.dispatcher import Dispatch, Dispatcher, Invalid, Lost, Outcome
@@ -59,7 +59,7 @@ class Pending(NamedTuple):
     download: Download
 
 
-class Silent(NamedTuple):
+class SilentTask(NamedTuple):
     """A task without an answer that is not given up yet."""
 
     pending: Pending
@@ -70,7 +70,7 @@ class Silent(NamedTuple):
     paused: bool  # whether this process stopped since it was sent
 
 
-class Underway(NamedTuple):
+class TransportState(NamedTuple):
     """The state of the transport between steps."""
 
     session: str
@@ -84,7 +84,7 @@ class Underway(NamedTuple):
     rounds: bool = False  # whether it works in rounds
 
 
-class Wait:
+class Waited:
     """The results of one wait so far."""
 
     def __init__(self) -> None:
@@ -134,9 +134,9 @@ class FlowerTransport:
         asked: UploadCounter | None = None,
         update_size: int | None = None,
         f: int = 0,
-        clock: Clock | None = None,
+        clock: AwakeClock | None = None,
     ) -> None:
-        self.update_size, self.f, self._tell, self.clock = update_size, f, tell, clock or Clock()
+        self.update_size, self.f, self._tell, self.clock = update_size, f, tell, clock or AwakeClock()
         self.asked = asked or UploadCounter()
         self.timeouts, self.suspension, self.transfer = timeouts or Timeouts(), suspension or Suspension(), transfer
         self.register = Register(
@@ -149,7 +149,7 @@ class FlowerTransport:
         self._least, self._rounds = 1, False
         self._turns = dict[int, int]()
         self._last_asked = dict[int, float]()  # by the clock
-        self._silent = dict[int, Silent]()
+        self._silent = dict[int, SilentTask]()
         self.outage = Outage(WINDOW * self.timeouts.answer, self.clock)
         self._announced: float | None = None  # beginning of the outage that the operator knows of
         self._excluded, self._enrolled = frozenset[int](), frozenset[int]()
@@ -325,7 +325,7 @@ class FlowerTransport:
             StalledError: an outage has lasted longer than `Timeouts.outage`.
         """
         self._rounds = every
-        wait, owed, patient = Wait(), bool(self._open or self._silent), self.clock() + self.timeouts.absent
+        wait, owed, patient = Waited(), bool(self._open or self._silent), self.clock() + self.timeouts.absent
         while True:
             self._expire(wait)
             self._joined |= self.register.newcomers()
@@ -349,7 +349,7 @@ class FlowerTransport:
         joined, self._joined = self._joined, {}
         return Arrivals(tuple(wait.replies), wait.invalid, wait.lost, joined, back=back)
 
-    def _pass(self, wait: Wait, patient: float) -> None:
+    def _pass(self, wait: Waited, patient: float) -> None:
         """Wait for an event, at most until the next deadline, and handle it."""
         now = self.clock()
         deadlines = [dispatch.deadline for dispatch in self._open.values()]
@@ -362,7 +362,7 @@ class FlowerTransport:
         if event is not None:
             self._settle(*event, wait)
 
-    def _settle(self, dispatch: Dispatch, outcome: Outcome, wait: Wait) -> None:
+    def _settle(self, dispatch: Dispatch, outcome: Outcome, wait: Waited) -> None:
         """Note the outcome of a task, unless it is given up."""
         client = dispatch.task.client
         if self._open.get(client) is not dispatch:
@@ -388,7 +388,7 @@ class FlowerTransport:
         elif dispatch.node and not dispatch.unsent:
             self.register.missed(client, outcome.why)
 
-    def _expire(self, wait: Wait) -> None:
+    def _expire(self, wait: Waited) -> None:
         """Stop waiting for the answers whose time is over, and for those of clients that are suspended or revoked."""
         now, finished = self.clock(), wait.finished
         for client, dispatch in [*self._open.items()]:
@@ -403,7 +403,7 @@ class FlowerTransport:
 
     # Silence
 
-    def _hold(self, dispatch: Dispatch, why: str, wait: Wait) -> None:
+    def _hold(self, dispatch: Dispatch, why: str, wait: Waited) -> None:
         """Note a task without an answer, which may be sent again; not if its client has the next one already."""
         client, second = dispatch.task.client, dispatch.task.client in self._ahead
         self._end(dispatch)
@@ -412,7 +412,7 @@ class FlowerTransport:
         due = self.clock() + (min(self.timeouts.absent, math.pow(2.0, min(times, 60))) if times else 0.0)
         charged = bool(dispatch.node) and not dispatch.unsent
         pending = Pending(task.version, task.turn, dispatch.download)
-        silent = Silent(pending, dispatch.row, why, charged, due, self.clock.paused > dispatch.paused)
+        silent = SilentTask(pending, dispatch.row, why, charged, due, self.clock.paused > dispatch.paused)
         if second:
             self._judge(frozenset({client}))
             self._give_up(client, silent, wait)
@@ -459,7 +459,7 @@ class FlowerTransport:
                 f"they are back: it goes on from here. To wait longer, raise Timeouts.outage.{listed(reasons)}"
             )
 
-    def _go_on_with_silent(self, wait: Wait, *, every: bool) -> None:
+    def _go_on_with_silent(self, wait: Waited, *, every: bool) -> None:
         """Send tasks again in an outage, and after a pause of this process; otherwise give them up."""
         now, waits = self.clock(), self.outage.since is not None and (not every or self._too_few())
         for client, silent in [*self._silent.items()]:
@@ -487,7 +487,7 @@ class FlowerTransport:
         fit = {i for i in members if not self._away_because(i)}
         return least is None or len(fit) < least
 
-    def _give_up(self, client: int, silent: Silent, wait: Wait) -> None:
+    def _give_up(self, client: int, silent: SilentTask, wait: Waited) -> None:
         """Lose a task, which is a miss unless there is an outage."""
         wait.lost[client] = silent.why
         self._complain("lost", client, silent.why)
@@ -519,16 +519,18 @@ class FlowerTransport:
 
     # Going on
 
-    def snapshot(self) -> Underway:
+    def snapshot(self) -> TransportState:
         """See `Resumable`."""
         pending, ahead = _pending(self._open), _pending(self._ahead)
         pending |= {client: silent.pending for client, silent in self._silent.items()}
         sizes, standings = self.register.kept(newcomers=False)
         reported = {client: size for client, size in sizes.items() if client not in self._joined}
         turns, rounds = dict(self._turns), self._rounds
-        return Underway(self.register.session, self.now, turns, pending, reported, standings, ahead, self.f, rounds)
+        return TransportState(
+            self.register.session, self.now, turns, pending, reported, standings, ahead, self.f, rounds
+        )
 
-    def restore(self, snapshot: Underway, /) -> None:
+    def restore(self, snapshot: TransportState, /) -> None:
         """See `Resumable`.  Tasks that had no answer are given again, to the same clients, with new nonces."""
         register, self._turns = self.register, dict(snapshot.turns)
         self.f, self._rounds = snapshot.f, snapshot.rounds

@@ -82,7 +82,7 @@ def alone() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Pool(NamedTuple):
+class WorkerThreads(NamedTuple):
     """The worker threads of a process."""
 
     executor: ThreadPoolExecutor
@@ -115,10 +115,10 @@ def _libc() -> ctypes.CDLL:
 
 
 @lru_cache(maxsize=1)
-def _pool(process: int) -> Pool:
+def _pool(process: int) -> WorkerThreads:
     """Return the threads of a process, kept because starting one is slow; a fork starts its own."""
     members = list[int]()
     executor = ThreadPoolExecutor(
         os.cpu_count() or 1, "phalanx", initializer=lambda: members.append(threading.get_native_id())
     )
-    return Pool(executor, members)
+    return WorkerThreads(executor, members)

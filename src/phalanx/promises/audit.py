@@ -20,7 +20,7 @@ class PromiseError(TooFewError):
 
 
 @dataclass
-class Watch:
+class PromiseWatch:
     """The audit of some calls.
 
     Args:
@@ -32,7 +32,7 @@ class Watch:
     shares: list[float] = field(default_factory=list)
 
 
-_WATCH: ContextVar[Watch | None] = ContextVar("phalanx_promise", default=None)
+_WATCH: ContextVar[PromiseWatch | None] = ContextVar("phalanx_promise", default=None)
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def watched(f: int) -> Iterator[list[float]]:
     A call whose rule does not tolerate what f clients hold raises `PromiseError`.  The list receives the largest share
     of the weight that f clients hold, of each call that is done.
     """
-    watch = Watch(f) if f else None
+    watch = PromiseWatch(f) if f else None
     token = _WATCH.set(watch)
     try:
         yield watch.shares if watch else []

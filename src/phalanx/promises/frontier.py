@@ -37,7 +37,7 @@ LARGEST = 2**62  # size
 STEP = Fraction(1, 100)  # between caps
 
 
-class Weighing(NamedTuple):
+class WeighingCost(NamedTuple):
     """What one choice of weights costs, and what the worst site can do.
 
     Errors are relative: the distance of the result from the target, over the length of the target.
@@ -72,7 +72,7 @@ class Point(NamedTuple):
     """A cap, and what it does."""
 
     cap: Fraction
-    weighing: Weighing
+    weighing: WeighingCost
 
 
 class Frontier(NamedTuple):
@@ -81,8 +81,8 @@ class Frontier(NamedTuple):
     liars: int
     cost: float  # largest clean error that is useful
     points: tuple[Point, ...]  # by increasing cap: the first weighs all alike
-    reported: Weighing  # by the mean, which is what truncation replaces
-    uniform: Weighing
+    reported: WeighingCost  # by the mean, which is what truncation replaces
+    uniform: WeighingCost
 
     @property
     def useful(self) -> tuple[Point, ...]:
@@ -172,7 +172,7 @@ def _updates(N: NDArray[np.int64], counts: Sequence[Sequence[int]] | None) -> tu
     return sent, torch.from_numpy(held.sum(0) / N.sum()) @ a
 
 
-def _weighed(sent: Modelled, bound: int, rule: TrimmedMean | Mean) -> Weighing:
+def _weighed(sent: Modelled, bound: int, rule: TrimmedMean | Mean) -> WeighingCost:
     """Return what weights min(n, bound) cost with a rule, and what the worst sites do."""
     N, rows, target, liars = sent
     kept = np.minimum(N, bound)
@@ -196,7 +196,7 @@ def _weighed(sent: Modelled, bound: int, rule: TrimmedMean | Mean) -> Weighing:
             most, worst = does, each
     held = Fraction(heaviest(kept, liars), total(kept))
     shares = tuple((kept / kept.sum()).tolist())
-    return Weighing(rule, held, bound, shares, error(rows), errors, worst, len(sets), exact)
+    return WeighingCost(rule, held, bound, shares, error(rows), errors, worst, len(sets), exact)
 
 
 def _sets(N: NDArray[np.int64], liars: int) -> tuple[list[tuple[int, ...]], bool]:

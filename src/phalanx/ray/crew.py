@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from phalanx.core import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
-from phalanx.pool import Died, Done, Failed, Message, Pool, Ready
+from phalanx.pool import Died, Done, Failed, Message, Ready, WorkerPool
 from phalanx.runs.provenance import conditions
 from phalanx.version import VERSION
 
@@ -128,7 +128,7 @@ def check(host: str, there: Conditions, here: Conditions) -> None:
         )
 
 
-class Crew(Pool):
+class Crew(WorkerPool):
     """Workers on a Ray cluster that was joined, as a context.
 
     A job is called with the worker that does it, and returns Ray's reference to the result.

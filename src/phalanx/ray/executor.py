@@ -24,7 +24,7 @@ from phalanx.training.local import LocalTask
 AHEAD = 2  # clients that a worker is given at a time, so that it need not wait for the next one
 
 
-class Held(NamedTuple):
+class HeldExamples(NamedTuple):
     """A client's examples, as arrays in memory that several processes can read."""
 
     x: np.ndarray | dict[str, np.ndarray]
@@ -32,7 +32,7 @@ class Held(NamedTuple):
     classes: int
 
     @classmethod
-    def of(cls, data: Dataset) -> "Held":
+    def of(cls, data: Dataset) -> "HeldExamples":
         """Return the arrays of a data set, without writers, which training does not use."""
         x = {name: as_array(part) for name, part in data.inputs.items()}
         return cls(x[""] if isinstance(data.x, Tensor) else x, as_array(data.y), data.classes)
@@ -64,7 +64,7 @@ def as_tensor(array: np.ndarray) -> Tensor:
 class Teacher(RayWorker):
     """A worker that trains one client after another."""
 
-    def prepare(self, blueprint: Blueprint, data: Mapping[int, Held], exact: bool) -> None:
+    def prepare(self, blueprint: Blueprint, data: Mapping[int, HeldExamples], exact: bool) -> None:
         """Load the clients of a run."""
         self._trainer, self._exact = blueprint.trainer(), exact
         self._data = {client: held.dataset() for client, held in data.items()}
@@ -108,7 +108,7 @@ class RayExecutors:
 
     def executor(self, blueprint: Blueprint, data: Mapping[int, Dataset], *, exact: bool) -> Executor:
         """See `phalanx.simulation.executor.ExecutorFactory`.  Afterwards the workers serve this run only."""
-        held = ray.put({client: Held.of(examples) for client, examples in data.items()})
+        held = ray.put({client: HeldExamples.of(examples) for client, examples in data.items()})
         self.crew.prepare(lambda worker: worker.prepare.remote(blueprint, held, exact))
         return _RayExecutor(self.crew, {client: len(examples) for client, examples in data.items()})
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.report.figures.series import Series, number
-from phalanx.report.ledger import BYZANTINE, Ledger
+from phalanx.report.ledger import BYZANTINE, ClientLedger
 
 if TYPE_CHECKING:
     from phalanx.runs.schema import StepRecord
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 LEAST = ("clusters", "parents", "born")  # required fields of a state
 
 
-class Node(NamedTuple):
+class ClusterNode(NamedTuple):
     """A present or former cluster.
 
     Args:
@@ -58,10 +58,10 @@ class Clusters:
         steps: those of the history whose state holds clusters.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ClientLedger) -> None:
         self.ledger = ledger
         self.steps = measured(ledger.record.history)
-        self.nodes: dict[int, Node] = self._nodes() if self.steps else {}
+        self.nodes: dict[int, ClusterNode] = self._nodes() if self.steps else {}
         self.splits = sorted(self._splits(), key=lambda split: (split.step, split.cluster))
 
     @property
@@ -86,17 +86,17 @@ class Clusters:
         for child in children:
             yield from self._below(child)
 
-    def _nodes(self) -> dict[int, Node]:
+    def _nodes(self) -> dict[int, ClusterNode]:
         state = self.steps[-1].state
         parents: dict[int, int | None] = state["parents"]
         born: dict[int, int] = state["born"]
         clients = {v: tuple(who) for v, who in state["clusters"].items()}
-        out = dict[int, Node]()
+        out = dict[int, ClusterNode]()
         for v in sorted(parents, reverse=True):  # children have larger numbers
             children = [child for child, parent in parents.items() if parent == v]
             ended = min((born[child] for child in children), default=None)
             who = clients.get(v) or tuple(sorted(c for child in children for c in out[child].clients))
-            out[v] = Node(parents[v], born[v], ended, who, self._accuracy(who, ended))
+            out[v] = ClusterNode(parents[v], born[v], ended, who, self._accuracy(who, ended))
         return dict(sorted(out.items()))
 
     def _accuracy(self, who: tuple[int, ...], ended: int | None) -> float | None:

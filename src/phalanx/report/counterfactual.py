@@ -16,7 +16,7 @@ from phalanx.wording import plural
 FEW = 5  # clients that a sentence lists one by one
 
 
-class Row(NamedTuple):
+class WeightingRow(NamedTuple):
     """A weighting in the table.
 
     Args:
@@ -38,9 +38,9 @@ def columns(w: Weightings) -> tuple[str, ...]:
     return "U*", *held, f"Effective of {w.count}", f"Changes hands against {_base(w)}"
 
 
-def rows(w: Weightings) -> tuple[Row, ...]:
+def rows(w: Weightings) -> tuple[WeightingRow, ...]:
     """Return the rows of the table, one for each weighting."""
-    return tuple(Row(name, name == w.used, _cells(w, name)) for name in NAMES)
+    return tuple(WeightingRow(name, name == w.used, _cells(w, name)) for name in NAMES)
 
 
 def _cells(w: Weightings, name: str) -> tuple[Cell, ...]:

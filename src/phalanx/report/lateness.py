@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from phalanx.report.arrivals import ACCEPTED, FILTERED, UNDECIDED, Flight, flights
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 from phalanx.report.tables import Cell
 from phalanx.report.words import NONE, portion
 
 COLUMNS = ("Updates", "Accepted", "Filtered", "Undecided", "Mean weight")
 
 
-class Row(NamedTuple):
+class AgeRow(NamedTuple):
     """Updates of one age, of honest or of Byzantine clients.
 
     Args:
@@ -25,7 +25,7 @@ class Row(NamedTuple):
     cells: tuple[Cell, ...]
 
 
-def rows(ledger: Ledger) -> tuple[Row, ...]:
+def rows(ledger: ClientLedger) -> tuple[AgeRow, ...]:
     """Return the table: ages 0, 1, 2 to 3, 4 to 7, and so on, honest clients before Byzantine ones; no row is empty."""
     known = [flight for flight in flights(ledger.record) if flight.age is not None]
     out = []
@@ -34,7 +34,7 @@ def rows(ledger: Ledger) -> tuple[Row, ...]:
         of_group = [flight for flight in known if flight.client in members]
         for number in sorted({(flight.age or 0).bit_length() for flight in of_group}):
             of_age = [flight for flight in of_group if (flight.age or 0).bit_length() == number]
-            out.append((number, Row(_words(number), group.name, _cells(of_age))))
+            out.append((number, AgeRow(_words(number), group.name, _cells(of_age))))
     return tuple(row for _, row in sorted(out, key=lambda item: item[0]))
 
 

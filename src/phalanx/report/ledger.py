@@ -35,7 +35,7 @@ class Exclusions(NamedTuple):
     others: int
 
 
-class Ledger:
+class ClientLedger:
     """A record client by client, read in one pass over its history.
 
     Attributes:

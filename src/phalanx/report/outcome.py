@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from phalanx.report.ledger import BYZANTINE, HONEST, UNKNOWN, Ledger, attacked
+from phalanx.report.ledger import BYZANTINE, HONEST, UNKNOWN, ClientLedger, attacked
 from phalanx.report.troubles import lost_rounds
 from phalanx.report.words import NONE, duration, ids, percent
 from phalanx.wording import plural
@@ -29,7 +29,7 @@ class ExclusionRow:
     after: str
 
 
-def sentence(ledger: Ledger) -> str:
+def sentence(ledger: ClientLedger) -> str:
     """Return the result of a run: "95.0 % at the end; 6 of 6 Byzantine clients excluded, no honest one"."""
     record, excluded = ledger.record, set(ledger.excluded)
     steps, how = plural(record.summary.steps, "step"), record.summary.status
@@ -78,7 +78,7 @@ def error(record: "Record") -> str:
     return (record.summary.error or "").strip() or "no reason recorded"
 
 
-def exclusions(ledger: Ledger) -> tuple[ExclusionRow, ...]:
+def exclusions(ledger: ClientLedger) -> tuple[ExclusionRow, ...]:
     """Return the excluded clients, those of one step and reason together, by step."""
     history = ledger.record.history
     seconds = {step.step: step.seconds for step in reversed(history)}
@@ -104,7 +104,7 @@ def exclusions(ledger: Ledger) -> tuple[ExclusionRow, ...]:
     return tuple(out)
 
 
-def costs(ledger: Ledger, records: "Sequence[Record]") -> tuple[str, ...]:
+def costs(ledger: ClientLedger, records: "Sequence[Record]") -> tuple[str, ...]:
     """Return sentences on the cost of attack and defence.
 
     Args:
@@ -120,7 +120,7 @@ def costs(ledger: Ledger, records: "Sequence[Record]") -> tuple[str, ...]:
     )
 
 
-def _promised(ledger: Ledger) -> Iterator[str]:
+def _promised(ledger: ClientLedger) -> Iterator[str]:
     """Yield what the run promised, what it warned of at its start, and the rounds that it lost."""
     summary = ledger.record.summary
     if summary.promise is not None:
@@ -157,7 +157,7 @@ def _twin(record: "Record", records: "Sequence[Record]") -> "Record | None":
     return next((r for r in clean if r.summary.status == "finished"), None)
 
 
-def _given_up(ledger: Ledger) -> Iterator[str]:
+def _given_up(ledger: ClientLedger) -> Iterator[str]:
     examples = {c: ledger.clients[c].size or 0 for c in ledger.of(HONEST)}
     wronged = [c for c in examples if c in ledger.excluded]
     if not wronged:
@@ -174,7 +174,7 @@ def _given_up(ledger: Ledger) -> Iterator[str]:
         yield f"No honest client is left that holds examples of {noun} {ids(sorted(missing))}."
 
 
-def _carried(ledger: Ledger) -> Iterator[str]:
+def _carried(ledger: ClientLedger) -> Iterator[str]:
     bad, share = ledger.of(BYZANTINE), ledger.byzantine_share
     if bad and share is not None:
         stayed = len([c for c in bad if c not in ledger.excluded])
@@ -183,7 +183,7 @@ def _carried(ledger: Ledger) -> Iterator[str]:
         yield f"Byzantine clients are {portion} of all clients and carried {percent(share)} of all weight{tail}."
 
 
-def _unused(ledger: Ledger) -> Iterator[str]:
+def _unused(ledger: ClientLedger) -> Iterator[str]:
     if unused := not_used(ledger.record):
         yield f"Over the whole run, {unused}."
     if absent := [c for c, client in ledger.clients.items() if client.not_enrolled]:

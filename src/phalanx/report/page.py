@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from phalanx.report import lateness
 from phalanx.report.figures import accuracy
 from phalanx.report.figures.drawing import MARKERS, Style
-from phalanx.report.ledger import Ledger, attacked
+from phalanx.report.ledger import ClientLedger, attacked
 from phalanx.report.names import distinct
 from phalanx.report.run import section
 from phalanx.report.speed import speed
@@ -92,7 +92,7 @@ def render(records: "Sequence[Record]", title: str) -> str:
     if not records:
         raise ValueError("A report needs at least one run record, got none.")
     records = distinct(records)
-    looks, ledgers = styles(records), [Ledger(record) for record in records]
+    looks, ledgers = styles(records), [ClientLedger(record) for record in records]
     runs = [
         section(ledger, look, records, f"run-{number}")
         for number, (ledger, look) in enumerate(zip(ledgers, looks, strict=True), 1)
@@ -148,7 +148,7 @@ def styles(records: "Sequence[Record]") -> list[Style]:
     return [Style((order.index(a) if distinct else i) % len(MARKERS), dashed) for i, (a, dashed) in enumerate(pairs)]
 
 
-def _facts(ledgers: Sequence[Ledger]) -> tuple[str, ...]:
+def _facts(ledgers: Sequence[ClientLedger]) -> tuple[str, ...]:
     """Return the common facts of all runs, for the head of the page."""
     records = [ledger.record for ledger in ledgers]
     facts = [plural(len(records), "run")]

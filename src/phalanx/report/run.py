@@ -29,7 +29,7 @@ from phalanx.report.figures import (
     weights,
 )
 from phalanx.report.figures.drawing import Picture, Style
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 from phalanx.report.troubles import Trouble, troubles
 from phalanx.report.weightings import weightings
 from phalanx.report.words import describe
@@ -67,7 +67,7 @@ class Counterfactual:
     sentences: tuple[str, ...]
     picture: Picture
     columns: tuple[str, ...]
-    rows: tuple[counterfactual.Row, ...]
+    rows: tuple[counterfactual.WeightingRow, ...]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class RunView:
     costs: tuple[str, ...]
     exclusions: tuple[outcome.ExclusionRow, ...]
     pictures: tuple[Picture, ...]
-    late: tuple[lateness.Row, ...]  # verdicts on updates by age; empty if ages are unknown
+    late: tuple[lateness.AgeRow, ...]  # verdicts on updates by age; empty if ages are unknown
     weights: Counterfactual | None  # None if reported sizes are unknown
     troubles: tuple[Trouble, ...]
     hidden: int  # number of kinds of trouble that the table leaves out
@@ -98,7 +98,7 @@ class RunView:
     environment: tuple[tuple[str, str], ...]
 
 
-def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: str) -> RunView:
+def section(ledger: ClientLedger, style: Style, records: "Sequence[Record]", anchor: str) -> RunView:
     """Return the section of the run.
 
     Args:
@@ -135,7 +135,7 @@ def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: s
     )
 
 
-def _pictures(ledger: Ledger, records: "Sequence[Record]", anchor: str) -> tuple[Picture, ...]:
+def _pictures(ledger: ClientLedger, records: "Sequence[Record]", anchor: str) -> tuple[Picture, ...]:
     tasks, clusters = flights(ledger.record), Clusters(ledger)
     matrix = cosines.picture(clusters, f"{anchor}-cosines")
     course = progress.picture(ledger, f"{anchor}-progress", full=not similarity.measured(ledger.record))
@@ -160,7 +160,7 @@ def _pictures(ledger: Ledger, records: "Sequence[Record]", anchor: str) -> tuple
     return tuple(picture for picture in candidates if picture)
 
 
-def _weights(ledger: Ledger, anchor: str) -> Counterfactual | None:
+def _weights(ledger: ClientLedger, anchor: str) -> Counterfactual | None:
     w = weightings(ledger)
     if w is None:
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from phalanx.report.ledger import BYZANTINE, HONEST, Ledger, attacked
+from phalanx.report.ledger import BYZANTINE, HONEST, ClientLedger, attacked
 from phalanx.report.words import NONE, clock, describe, duration, percent
 from phalanx.runs.reports import Metric, Reported, metric_of
 from phalanx.runs.schema import DetectionCounts
@@ -95,7 +95,7 @@ def columns(rows: Sequence[Mapping[str, Cell]], clock: str) -> dict[str, str]:
     return {key: label for key, label in labels.items() if key in shown}
 
 
-def comparison(ledger: Ledger) -> dict[str, Cell]:
+def comparison(ledger: ClientLedger) -> dict[str, Cell]:
     """Return the run's row in the comparison, by the keys of COLUMNS."""
     summary, final, best = ledger.record.summary, ledger.record.summary.final, ledger.record.summary.best
     found, filtered = summary.detection, summary.filtered
@@ -127,7 +127,7 @@ def _caught(found: DetectionCounts | None) -> Cell:
     return Cell(f"{found.true_positives} of {byzantine}", share, tone)
 
 
-def tiles(ledger: Ledger) -> tuple[tuple[str, Cell, str], ...]:
+def tiles(ledger: ClientLedger) -> tuple[tuple[str, Cell, str], ...]:
     """Return the run's main numbers: the name of each, the number, and a note."""
     row, summary = comparison(ledger), ledger.record.summary
     best = summary.best
@@ -156,13 +156,13 @@ def tiles(ledger: Ledger) -> tuple[tuple[str, Cell, str], ...]:
     return tuple(out)
 
 
-def clients(ledger: Ledger) -> tuple[Client, ...]:
+def clients(ledger: ClientLedger) -> tuple[Client, ...]:
     """Return the table of clients."""
     total = ledger.total
     return tuple(_client(ledger, client, total) for client in ledger.clients)
 
 
-def _client(ledger: Ledger, client: int, total: float) -> Client:
+def _client(ledger: ClientLedger, client: int, total: float) -> Client:
     about = ledger.clients[client]
     lied = about.reported is not None and about.size is not None and about.reported != about.size
     attack, truth = ledger.record.config.get("attack"), ledger.truth[client]
@@ -186,7 +186,7 @@ def _client(ledger: Ledger, client: int, total: float) -> Client:
     )
 
 
-def reports(ledger: Ledger) -> Reports | None:
+def reports(ledger: ClientLedger) -> Reports | None:
     """Return the table of what clients reported; None if they reported nothing."""
     if not ledger.reported:
         return None

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from phalanx import algorithms
 from phalanx.core import InfeasibleError
-from phalanx.report.ledger import BYZANTINE, Ledger
+from phalanx.report.ledger import BYZANTINE, ClientLedger
 from phalanx.report.words import describe
 from phalanx.runs.canonical import import_path
 from phalanx.runs.summary import not_enrolled
@@ -102,7 +102,7 @@ class Weightings:
         return {name: {c: weight / total[name] for c, weight in of.items()} for name, of in weights.items()}
 
 
-def weightings(ledger: Ledger) -> Weightings | None:
+def weightings(ledger: ClientLedger) -> Weightings | None:
     """Return the weightings of a run; None if no client took part, or a reported size is unknown.
 
     Raises:

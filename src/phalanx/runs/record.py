@@ -29,7 +29,7 @@ from phalanx.runs.files import clear_partial, inside, write_inside
 from phalanx.runs.models import BEST, INDEX, Models, forget
 from phalanx.runs.predicting import meaning, predictions
 from phalanx.runs.schema import StepRecord, Summary, plain, to_json
-from phalanx.runs.seal import Chain, Examination, Mark, check, unseal
+from phalanx.runs.seal import Examination, HashChain, Mark, check, unseal
 from phalanx.runs.steps import StoredSteps, read_step
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def read_lines(path: Path, mark: Mark) -> StoredSteps:
     Raises:
         ValueError: the file does not begin with these lines.
     """
-    found, lengths = Chain(), array("Q")
+    found, lengths = HashChain(), array("Q")
     if path.is_file():
         with path.open("rb") as file:
             for line in islice(file, mark.lines):

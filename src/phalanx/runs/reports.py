@@ -37,7 +37,7 @@ class Reported(NamedTuple):
         return [v for one in self.reports.values() if (v := getattr(one, metric)) is not None]
 
 
-class Spread(NamedTuple):
+class ReportSpread(NamedTuple):
     """The last reports of several clients.
 
     Args:
@@ -82,8 +82,8 @@ def metric_of(reports: Iterable[ClientReport]) -> Metric:
     return "accuracy" if 2 * sum(measured) > len(measured) else "loss"
 
 
-def spread(last: Mapping[int, ClientReport]) -> Spread:
+def spread(last: Mapping[int, ClientReport]) -> ReportSpread:
     """Return the spread of the last reports, by client."""
     metric = metric_of(last.values())
     values = {i: float(v) for i, report in last.items() if (v := getattr(report, metric)) is not None}
-    return Spread(metric, values)
+    return ReportSpread(metric, values)

@@ -50,7 +50,7 @@ class Mark(NamedTuple):
     link: str
 
 
-class Chain:
+class HashChain:
     """The hash chain over the lines of a file, as they are added."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Chain:
 Kind = Literal["changed", "moved", "added", "missing"]
 
 
-class Finding(NamedTuple):
+class Alteration(NamedTuple):
     """A part of a folder that is not as its run left it.
 
     Args:
@@ -114,7 +114,7 @@ class Examination(NamedTuple):
     """
 
     sealed: bool
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Alteration, ...] = ()
     files: int = 0
     lines: int = 0
 
@@ -200,9 +200,9 @@ def seal(folder: Path, known: Mapping[str, Mark]) -> None:
     write_inside(folder, SEAL, text)
 
 
-def _marked(path: Path) -> tuple[Chain, tuple[str, ...]]:
+def _marked(path: Path) -> tuple[HashChain, tuple[str, ...]]:
     """Return the chain over the lines of a file, and the beginning of the SHA-256 of each."""
-    chain = Chain()
+    chain = HashChain()
     with path.open("rb") as file:  # line by line, as a history can be larger than the memory
         return chain, tuple(chain.add(line)[:DIGITS] for line in file)
 
@@ -278,8 +278,8 @@ def examine(folder: Path) -> Examination:
         known = _read(folder)
     except ValueError as error:
         why = f"{error}, so that it shows nothing about the other files"
-        return Examination(True, (Finding(SEAL, "changed", why),))
-    findings = list[Finding]()
+        return Examination(True, (Alteration(SEAL, "changed", why),))
+    findings = list[Alteration]()
     for name in sorted({*known.files, *known.lines, *members(folder)}):
         findings += _compared(folder, name, known)
     served = _served(folder) if any("model" in finding.file for finding in findings) else {}
@@ -288,33 +288,33 @@ def examine(folder: Path) -> Examination:
     return Examination(True, (*located,), len(known.files) + len(known.lines), lines)
 
 
-def _compared(folder: Path, name: str, known: _Seal) -> list[Finding]:
+def _compared(folder: Path, name: str, known: _Seal) -> list[Alteration]:
     """Return what differs in a file."""
     try:
         path = inside(folder, name)
     except ValueError:
-        return [Finding(name, "changed", "leads out of its folder")]
+        return [Alteration(name, "changed", "leads out of its folder")]
     if not path.exists():
-        return [Finding(name, "missing", "is missing")]
+        return [Alteration(name, "missing", "is missing")]
     if not path.is_file():
-        return [Finding(name, "changed", "is no file")]
+        return [Alteration(name, "changed", "is no file")]
     if name in known.lines:
         return _compared_lines(name, path, known.lines[name])
     if name not in known.files:
-        return [Finding(name, "added", "was added")]
-    return [] if _digest(path) == known.files[name] else [Finding(name, "changed", "was changed")]
+        return [Alteration(name, "added", "was added")]
+    return [] if _digest(path) == known.files[name] else [Alteration(name, "changed", "was changed")]
 
 
-def _compared_lines(name: str, path: Path, known: _Lines) -> list[Finding]:
+def _compared_lines(name: str, path: Path, known: _Lines) -> list[Alteration]:
     """Return the lines of a file that are not those of the seal."""
     chain, new = _marked(path)
     if chain.mark.link == known.link:
         return []
     findings = [*_located(name, split(path.read_bytes()), new, known.marks)]
-    return findings or [Finding(name, "changed", "was changed")]
+    return findings or [Alteration(name, "changed", "was changed")]
 
 
-def _located(name: str, lines: Sequence[bytes], new: Sequence[str], old: Sequence[str]) -> Iterator[Finding]:
+def _located(name: str, lines: Sequence[bytes], new: Sequence[str], old: Sequence[str]) -> Iterator[Alteration]:
     """Yield the lines that differ, in the order of the file.  Numbers count from 0 here, and from 1 in findings."""
     blocks = [*_blocks(old, new)]
     left = {k for block in blocks for k in block.old}
@@ -323,7 +323,7 @@ def _located(name: str, lines: Sequence[bytes], new: Sequence[str], old: Sequenc
     for k in sorted(left - kept):
         gone[old[k]].append(k)
     first = {mark: k for k, mark in reversed([*enumerate(old)])}
-    found, strange, moved = list[tuple[int, Finding]](), list[list[int]](), set[int]()
+    found, strange, moved = list[tuple[int, Alteration]](), list[list[int]](), set[int]()
     for block in blocks:
         strange.append([])
         for k in (k for k in block.new if k not in kept):
@@ -343,7 +343,7 @@ def _located(name: str, lines: Sequence[bytes], new: Sequence[str], old: Sequenc
         steps = {word: _about(lines, place).step for word, place in around.items()}
         words = [f"{word} step {step}" for word, step in steps.items() if step is not None]
         what = f"is missing ({', '.join(words)})" if words else "is missing"
-        found += [(block.new.stop, Finding(name, "missing", what, k + 1)) for k in missing[len(come) :]]
+        found += [(block.new.stop, Alteration(name, "missing", what, k + 1)) for k in missing[len(come) :]]
     yield from (finding for _, finding in sorted(found, key=lambda one: one[0]))
 
 
@@ -373,9 +373,9 @@ def _blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Block]:
             yield _Block(range(start + i, start + i_end), range(start + j, start + j_end))
 
 
-def _finding(name: str, kind: Kind, what: str, number: int, lines: Sequence[bytes]) -> Finding:
+def _finding(name: str, kind: Kind, what: str, number: int, lines: Sequence[bytes]) -> Alteration:
     about = _about(lines, number)
-    return Finding(name, kind, what, number + 1, about.step, () if about.client is None else (about.client,))
+    return Alteration(name, kind, what, number + 1, about.step, () if about.client is None else (about.client,))
 
 
 def _about(lines: Sequence[bytes], number: int) -> _Line:
@@ -423,9 +423,9 @@ def breaks(lines: Sequence[bytes]) -> Iterator[tuple[int, str]]:
         link = hashlib.sha256(link + hashlib.sha256(line).digest()).digest()
 
 
-def chain_of(lines: Iterable[bytes]) -> Chain:
+def chain_of(lines: Iterable[bytes]) -> HashChain:
     """Return the chain over lines, their ends included."""
-    chain = Chain()
+    chain = HashChain()
     for line in lines:
         chain.add(line)
     return chain

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from phalanx.core import InfeasibleError
 from phalanx.runs.files import inside
 from phalanx.runs.record import SUMMARY, Record
-from phalanx.runs.seal import FOLDERS, SEAL, Finding, breaks, examine, members, split
+from phalanx.runs.seal import FOLDERS, SEAL, Alteration, breaks, examine, members, split
 from phalanx.wording import plural
 
 Verdict = Literal["yes", "no", "unknown"]
@@ -29,7 +29,7 @@ class Verification(NamedTuple):
     """
 
     sealed: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[Alteration, ...]
     ended: bool
     others: tuple[str, ...] = ()
     compared: str = ""
@@ -75,26 +75,26 @@ def verify(folder: Path) -> Verification:
     if found.sealed:
         compared = f"{plural(found.files, 'file')}, {plural(found.lines, 'line')}" if found.files else ""
         return Verification(True, found.findings, ended=True, others=(*others,), compared=compared)
-    findings = list[Finding]()
+    findings = list[Alteration]()
     for name in own:
         try:
             path = inside(folder, name)
         except ValueError:
-            findings.append(Finding(name, "changed", "leads out of its folder"))
+            findings.append(Alteration(name, "changed", "leads out of its folder"))
             continue
         if not path.is_file():
-            findings.append(Finding(name, "changed", "is no file"))
+            findings.append(Alteration(name, "changed", "is no file"))
         elif name.startswith("audit"):
             lines = [line for line in split(path.read_bytes()) if line.endswith(b"\n")]
-            findings += (Finding(name, "changed", why, number) for number, why in breaks(lines))
+            findings += (Alteration(name, "changed", why, number) for number, why in breaks(lines))
     ended = (folder / SUMMARY).is_file()
     if ended:
         try:
             Record.load(folder)
         except ValueError as error:
-            findings.append(Finding(SUMMARY, "changed", f"and the files next to it do not fit: {error}"))
+            findings.append(Alteration(SUMMARY, "changed", f"and the files next to it do not fit: {error}"))
         except FileNotFoundError as error:
-            findings.append(Finding(SUMMARY, "missing", f"is not all: {error}"))
+            findings.append(Alteration(SUMMARY, "missing", f"is not all: {error}"))
     return Verification(False, (*findings,), ended=ended, others=(*others,))
 
 

@@ -15,7 +15,7 @@ LARGEST = 500_000_000  # bytes of a file
 DIGITS = 18  # of an integer, at most
 
 
-class Row(NamedTuple):
+class TraceLine(NamedTuple):
     """A line of a file."""
 
     where: str  # "times.csv, line 3"
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 class ClientTrace(NamedTuple):
     """The contents of a file."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TraceLine, ...]
     digest: str  # SHA-256 of the file
 
 
@@ -48,14 +48,14 @@ def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -
     lines = _lines(file, decoded(data, file))
     names = [cell.strip() for cell in next(lines, (1, []))[1]]
     _check_names(file, names, needed, optional)
-    rows = list[Row]()
+    rows = list[TraceLine]()
     for line, cells in lines:
         where = f"{file}, line {line}"
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) != len(names):
             raise ValueError(f"{where}: expected {len(names)} cells ({', '.join(names)}), got {len(cells)}.")
-        rows.append(Row(where, dict(zip(names, (cell.strip() for cell in cells), strict=True))))
+        rows.append(TraceLine(where, dict(zip(names, (cell.strip() for cell in cells), strict=True))))
     if not rows:
         raise ValueError(f"{file} has no row after its header. Expected at least one for each client.")
     return ClientTrace(tuple(rows), hashlib.sha256(data).hexdigest())
@@ -82,7 +82,7 @@ def _check_names(file: str, names: Sequence[str], needed: Sequence[str], optiona
         raise ValueError(f"{file}, line 1: expected the columns {', '.join(needed)}{more}, got {got}.")
 
 
-def whole(row: Row, column: str) -> int:
+def whole(row: TraceLine, column: str) -> int:
     """Return the integer in a cell, at least 0; raise `ValueError` with file and line if it holds none."""
     text = row.cells[column]
     plain = text.isascii() and text.isdigit()
@@ -94,7 +94,7 @@ def whole(row: Row, column: str) -> int:
     return int(text)
 
 
-def number(row: Row, column: str) -> float:
+def number(row: TraceLine, column: str) -> float:
     """Return the finite number in a cell; raise `ValueError` with file and line if it holds none."""
     text = row.cells[column]
     try:

@@ -10,7 +10,7 @@ from papers.catalyst import figure1, figure2, figure3, grid, late_labels, rare, 
 from phalanx.algorithms import BASGD, Catalyst, FedAsync, Kardam
 from phalanx.algorithms.staleness import Polynomial
 from phalanx.attacks import Rescale
-from phalanx.experiments.papers.comparison import Comparison
+from phalanx.experiments.papers.comparison import ComparedCell
 from phalanx.experiments.papers.experiment import SCALES, Context, reproductions
 from phalanx.experiments.papers.output import flat
 from phalanx.experiments.store import Store
@@ -310,7 +310,7 @@ def test_the_backdoor_stands_beside_the_published_numbers(context):
     assert (ma.ours.mean, ma_largest.ours.mean) == pytest.approx((80.0, 90.0))
     assert (ba.published.value, ma.published.value) == (0.5, 96.95)
     nobody = rows["-", table2.NOBODY, "-"]
-    assert [cell.published.value if isinstance(cell, Comparison) and cell.published else None for cell in nobody][
+    assert [cell.published.value if isinstance(cell, ComparedCell) and cell.published else None for cell in nobody][
         2:
     ] == [97.8, 97.8]
 

@@ -11,7 +11,7 @@ from phalanx.algorithms import FedAvg, Standalone
 from phalanx.attacks import SignFlip
 from phalanx.data import MNIST
 from phalanx.experiments.papers.claims import Claim, claims_table, judged, lead
-from phalanx.experiments.papers.comparison import Comparison, Published, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import ComparedCell, Published, Rendering, Sample, Table
 from phalanx.experiments.papers.learning import untrained
 from phalanx.runs.plan import Run
 
@@ -81,7 +81,7 @@ def test_only_baselines_without_an_attack_count():
 
 
 def test_a_page_whose_baseline_has_learned_nothing_has_no_verdict():
-    cell = Comparison(Sample.of([1.0, 1.1, 1.2]), None, Published(84.0))
+    cell = ComparedCell(Sample.of([1.0, 1.1, 1.2]), None, Published(84.0))
     page = Rendering([Table("T", ["a"], [[cell]])], claims=[Claim("It is so", [2.0, 2.4, 1.6])])
     refused = page.unjudged(["alone: 6 of 10."])
     assert refused.claims == ()

@@ -8,7 +8,7 @@ import pytest
 from made import trace
 from rich.console import Console
 
-from phalanx.experiments.papers import Comparison, Plot, Published, Rendering, Sample, Table, compared
+from phalanx.experiments.papers import ComparedCell, Plot, Published, Rendering, Sample, Table, compared
 from phalanx.experiments.papers.output import csv_text, flat
 from phalanx.experiments.shown.text import markdown_table, terminal_table
 
@@ -68,7 +68,7 @@ def test_the_remark_of_the_published_number_is_added():
     ],
 )
 def test_higher_and_lower_mean_that_the_interval_excludes_the_published_number(ours, published, verdict):
-    assert Comparison(Sample.of(ours), None, published).verdict == verdict
+    assert ComparedCell(Sample.of(ours), None, published).verdict == verdict
 
 
 def test_the_interval_is_that_of_students_t():
@@ -88,9 +88,9 @@ def test_smaller_runs_are_not_compared_with_published_numbers():
 
 def test_without_a_published_number_there_is_no_difference():
     for published in (None, Published(None)):
-        cell = Comparison(Sample.of([3.0]), None, published)
+        cell = ComparedCell(Sample.of([3.0]), None, published)
         assert (cell.difference, cell.verdict) == (None, "")
-    assert Comparison(Sample.of([]), None, THEIRS).difference is None
+    assert ComparedCell(Sample.of([]), None, THEIRS).difference is None
 
 
 def test_rows_and_parts_are_checked():
@@ -104,8 +104,8 @@ LONG = Table(
     "Long | narrow",
     ["rule", "accuracy, %"],
     [
-        ["mean | all", Comparison(Sample.of([81.0, 82.0]), Sample.of([90.0, 91.0]), THEIRS, "Odd.")],
-        ["median", Comparison(Sample.of([55.0, 56.0]), Sample.of([60.0, 61.0]), READ)],
+        ["mean | all", ComparedCell(Sample.of([81.0, 82.0]), Sample.of([90.0, 91.0]), THEIRS, "Odd.")],
+        ["median", ComparedCell(Sample.of([55.0, 56.0]), Sample.of([60.0, 61.0]), READ)],
         ["none", "not defined"],
     ],
     ["A note."],
@@ -113,7 +113,13 @@ LONG = Table(
 WIDE = Table(
     "Wide",
     ["rule", "clean, %", "noise, %"],
-    [["mean", Comparison(Sample.of([80.0]), None, THEIRS), Comparison(Sample.of([10.0]), None, READ, "Collapses.")]],
+    [
+        [
+            "mean",
+            ComparedCell(Sample.of([80.0]), None, THEIRS),
+            ComparedCell(Sample.of([10.0]), None, READ, "Collapses."),
+        ]
+    ],
 )
 
 
@@ -142,7 +148,7 @@ def test_several_columns_of_comparisons_are_one_cell_each():
 
 
 def test_what_no_row_has_is_no_column():
-    bare = Table("Bare", ["n", "U*"], [["75", Comparison(Sample.of([1166]), decimals=0)], ["100", "none"]])
+    bare = Table("Bare", ["n", "U*"], [["75", ComparedCell(Sample.of([1166]), decimals=0)], ["100", "none"]])
     assert flat(bare).columns == ["n", "U*: ours"]
     assert flat(bare).rows == [["75", "1166"], ["100", "none"]]
     assert flat(Table("Text", ["a"], [["b"]])).notes == []

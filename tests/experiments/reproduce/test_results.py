@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from phalanx.cli.reproduce import Options, reproduce
+from phalanx.cli.reproduce import ReproduceOptions, reproduce
 from phalanx.experiments.papers.experiment import SCALES, form_of, reproductions
 from phalanx.experiments.papers.manifest import Manifest
 from phalanx.experiments.papers.verify import conditions, differences, stored
@@ -79,7 +79,7 @@ def test_a_committed_page_is_what_its_records_give(tmp_path, paper, page):
     (folder / PACKED).symlink_to(before / PACKED)
     form = max((form for form in FORMS if page.endswith(f"-{form}")), key=len)
     (scale, engine), name = FORMS[form], page.removesuffix(f"-{form}")
-    options = Options(
+    options = ReproduceOptions(
         paper=paper, experiment=name, scale=scale, engine=engine, no_training=True, folder=tmp_path, data_dir=DATA
     )  # fmt: skip
     reproduce(options, Console(quiet=True))

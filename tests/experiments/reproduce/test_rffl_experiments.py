@@ -28,7 +28,7 @@ from papers.rffl.setting import (
     cell,
 )
 from phalanx.aggregators import MultiKrum
-from phalanx.experiments.papers.comparison import Comparison
+from phalanx.experiments.papers.comparison import ComparedCell
 from phalanx.experiments.papers.experiment import Context, reproductions
 from phalanx.experiments.papers.output import flat
 from phalanx.experiments.store import Store
@@ -208,7 +208,7 @@ def rows_of(module, records, context, column="method"):
 def test_without_records_everything_is_missing(reproduction, context):
     for experiment in reproduction.experiments.values():
         for shown in experiment.exhibit.render({}, context).tables:
-            compared = [c for row in shown.rows for c in row if isinstance(c, Comparison)]
+            compared = [c for row in shown.rows for c in row if isinstance(c, ComparedCell)]
             assert {c.text for c in compared} <= {"missing"}
             flat(shown)
 

@@ -99,7 +99,7 @@ class Setup(NamedTuple):
         return self.f / self.n
 
 
-class Setting(NamedTuple):
+class DefenceSetting(NamedTuple):
     """A setting of a defence: the learning rate of the clients, and the value of its own option, if it has one."""
 
     rate: float
@@ -130,12 +130,12 @@ class Defence:
     models: int = 1
 
     @property
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[DefenceSetting]:
         """The settings among which it is tuned."""
         rates = RATES if len(self.values) == 1 else TWO_RATES
-        return [Setting(rate, value) for value in self.values for rate in rates]
+        return [DefenceSetting(rate, value) for value in self.values for rate in rates]
 
-    def text(self, setting: Setting) -> str:
+    def text(self, setting: DefenceSetting) -> str:
         """Return a setting in words, such as `lr 0.3, radius 1`."""
         return f"lr {setting.rate:g}" + (f", {self.option} {setting.value:g}" if self.option else "")
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from phalanx.attacks import Attack
 from phalanx.experiments.grid import name_of
-from phalanx.experiments.leaderboard.defences import Defence, Setting
+from phalanx.experiments.leaderboard.defences import Defence, DefenceSetting
 from phalanx.experiments.leaderboard.tiers import Tier
 from phalanx.experiments.line_store import key_of
 from phalanx.experiments.results import Results, Row
@@ -109,7 +109,7 @@ class RankedDefence:
     """
 
     defence: Defence
-    setting: Setting | None = None
+    setting: DefenceSetting | None = None
     cells: Mapping[tuple[str, int], Contest] = field(default_factory=dict)
     synchronous: bool | None = None
     error: str = ""

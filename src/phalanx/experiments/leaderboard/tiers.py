@@ -20,7 +20,7 @@ from phalanx.attacks import (
 from phalanx.core import Until
 from phalanx.data import Dirichlet, FashionMNIST, SwappedLabels, Uniform
 from phalanx.experiments.grid import Derived
-from phalanx.experiments.leaderboard.defences import Defence, Setting, Setup
+from phalanx.experiments.leaderboard.defences import Defence, DefenceSetting, Setup
 from phalanx.experiments.study import Study
 from phalanx.experiments.tuning import Tuning
 from phalanx.experiments.worst import WorstOf
@@ -113,11 +113,11 @@ class Tier:
             leave_out=True,
         )
 
-    def derived(self, defence: Defence, setting: Setting) -> Derived:
+    def derived(self, defence: Defence, setting: DefenceSetting) -> Derived:
         """Return the value of the axis "defence": what a defence with a setting makes of a run."""
         return Derived(partial(self._fields, defence, setting), defence.text(setting))
 
-    def _fields(self, defence: Defence, setting: Setting, run: Mapping[str, Any]) -> dict[str, Any]:
+    def _fields(self, defence: Defence, setting: DefenceSetting, run: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a run that a defence sets; see `Derived`.
 
         Raises:

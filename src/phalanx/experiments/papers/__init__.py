@@ -6,13 +6,13 @@
 `phalanx.experiments.papers.experiment` defines the contents of such a module, `comparison` next to it its results.
 """
 
-from phalanx.experiments.papers.comparison import Comparison, Plot, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.comparison import ComparedCell, Plot, Rendering, Sample, Table, compared
 from phalanx.experiments.papers.experiment import Context, Exhibit, Experiment, Paper, Scale
 from phalanx.experiments.papers.published import Published
 from phalanx.experiments.trace import Trace
 
 __all__ = [
-    "Comparison",
+    "ComparedCell",
     "Context",
     "Exhibit",
     "Experiment",

@@ -49,7 +49,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedCell:
     """A cell of a table: our number and the published one.
 
     Args:
@@ -96,12 +96,12 @@ class Comparison:
         return "higher" if self.difference > 0 else "lower"
 
     @property
-    def alone(self) -> "Comparison":
+    def alone(self) -> "ComparedCell":
         """The same cell without the published number."""
         return replace(self, published=None, remark="")
 
 
-Cell = str | Comparison
+Cell = str | ComparedCell
 SMALLER = "The published numbers are of the paper's own size. Smaller runs are not compared with them."
 
 
@@ -132,7 +132,7 @@ class Table:
     @property
     def alone(self) -> "Table":
         """The same table without published numbers."""
-        rows = [[cell.alone if isinstance(cell, Comparison) else cell for cell in row] for row in self.rows]
+        rows = [[cell.alone if isinstance(cell, ComparedCell) else cell for cell in row] for row in self.rows]
         return replace(self, rows=rows)
 
 
@@ -196,7 +196,7 @@ def compared(
     scale: float = 100.0,
     decimals: int = 1,
     lowest: bool = False,
-) -> Comparison:
+) -> ComparedCell:
     """Return the comparison of one cell over seeds: the last and the best measured values of finished runs.
 
     Args:
@@ -212,4 +212,4 @@ def compared(
     final = [scale * value for trace in done if (value := trace.final(figure)) is not None]
     best = [scale * value for trace in done if (value := trace.best(figure, lowest=lowest)) is not None]
     remarks = " ".join(filter(None, (remark, published.remark if published else "")))
-    return Comparison(Sample.of(final), Sample.of(best), published, remarks, len(traces) - len(final), decimals)
+    return ComparedCell(Sample.of(final), Sample.of(best), published, remarks, len(traces) - len(final), decimals)

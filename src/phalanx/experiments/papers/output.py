@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from phalanx.experiments.papers.comparison import Comparison, Table
+from phalanx.experiments.papers.comparison import ComparedCell, Table
 from phalanx.experiments.papers.published import Published
 from phalanx.experiments.shown.text import Flat
 from phalanx.wording import plural
@@ -26,7 +26,7 @@ def flat(table: Table) -> Flat:
 
 def _compared(table: Table) -> list[int]:
     """Return the columns that hold comparisons."""
-    return [c for c in range(len(table.columns)) if any(isinstance(row[c], Comparison) for row in table.rows)]
+    return [c for c in range(len(table.columns)) if any(isinstance(row[c], ComparedCell) for row in table.rows)]
 
 
 def _expanded(table: Table, c: int) -> tuple[list[str], list[list[str]], list[bool]]:
@@ -46,7 +46,7 @@ def _expanded(table: Table, c: int) -> tuple[list[str], list[list[str]], list[bo
 PARTS = ("ours", "best", "published", "difference", "remark")
 
 
-def _parts(cell: str | Comparison) -> dict[str, str]:
+def _parts(cell: str | ComparedCell) -> dict[str, str]:
     """Return the parts of a comparison as text; a cell of text is the first part."""
     if isinstance(cell, str):
         return dict.fromkeys(PARTS, "") | {"ours": cell}
@@ -55,14 +55,14 @@ def _parts(cell: str | Comparison) -> dict[str, str]:
     return dict(zip(PARTS, (cell.text, best, published, _difference(cell), cell.remark), strict=True))
 
 
-def _difference(cell: Comparison) -> str:
+def _difference(cell: ComparedCell) -> str:
     """Return the difference, such as `-4.2 lower`."""
     if cell.difference is None:
         return ""
     return " ".join(filter(None, (f"{cell.difference:+.{cell.decimals}f}", cell.verdict)))
 
 
-def _brief(cell: str | Comparison) -> str:
+def _brief(cell: str | ComparedCell) -> str:
     """Return the comparison in one cell, such as `84.1 ± 0.3 (88.3, -4.2 lower)`."""
     if isinstance(cell, str):
         return cell
@@ -76,14 +76,14 @@ def _remarks(table: Table) -> list[str]:
     for row in table.rows:
         labels = [cell for cell in row if isinstance(cell, str) and cell]
         for heading, cell in zip(table.columns, row, strict=True):
-            if isinstance(cell, Comparison) and cell.remark:
+            if isinstance(cell, ComparedCell) and cell.remark:
                 out.append(f"{', '.join([*labels, heading])}: {cell.remark}")
     return out
 
 
 def _legend(table: Table) -> list[str]:
     """Return the meaning of the numbers, and the sources of the published ones."""
-    cells = [cell for row in table.rows for cell in row if isinstance(cell, Comparison)]
+    cells = [cell for row in table.rows for cell in row if isinstance(cell, ComparedCell)]
     counts = sorted({cell.ours.n for cell in cells if cell.ours.n})
     if not counts:
         return []
@@ -140,7 +140,7 @@ def _lines(table: Table) -> Iterable[dict[str, Any]]:
         yield line
 
 
-def _values(cell: str | Comparison) -> Mapping[str, Any]:
+def _values(cell: str | ComparedCell) -> Mapping[str, Any]:
     """Return all numbers of a comparison, None if it has none; a text is a remark."""
     if isinstance(cell, str):
         return dict.fromkeys((*NUMBERS, *TEXTS)) | {"remark": cell}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.experiments.papers.claims import LEGEND, Judged, judged
-from phalanx.experiments.papers.comparison import Comparison, Rendering
+from phalanx.experiments.papers.comparison import ComparedCell, Rendering
 from phalanx.experiments.papers.experiment import Context, Experiment, Reproduction
 from phalanx.experiments.shown.text import Flat, markdown_table
 from phalanx.experiments.trace import Trace
@@ -59,10 +59,10 @@ class Shown:
         return bool(counts) and min(counts) >= SEEDS
 
     @property
-    def comparisons(self) -> Iterator[Comparison]:
+    def comparisons(self) -> Iterator[ComparedCell]:
         """Our numbers with a published one."""
         cells = (cell for table in self.rendering.tables for row in table.rows for cell in row)
-        return (cell for cell in cells if isinstance(cell, Comparison) and cell.difference is not None)
+        return (cell for cell in cells if isinstance(cell, ComparedCell) and cell.difference is not None)
 
 
 def write_scoreboard(pages: Sequence[Shown], found: Mapping[str, Reproduction], folder: Path) -> list[Path]:

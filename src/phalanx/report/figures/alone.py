@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.fairness import Correlation, collaborative_fairness, gains
 from phalanx.report.figures.drawing import COLOUR, DASH, HALF, Picture, canvas, styled, svg
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ class AgainstAlone(NamedTuple):
     gain: float
 
 
-def picture(ledger: Ledger, records: "Sequence[Record]", key: str) -> Picture | None:
+def picture(ledger: ClientLedger, records: "Sequence[Record]", key: str) -> Picture | None:
     """Return the picture; None if the report has no run of `Standalone` with the same participants.
 
     Args:

@@ -18,7 +18,7 @@ from phalanx.report.figures.heatmap import (
     tile,
     tone,
 )
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LEFT = 92  # pixels for the axes' labels
 
 
-def picture(ledger: Ledger, key: str) -> Picture | None:
+def picture(ledger: ClientLedger, key: str) -> Picture | None:
     """Return the picture; None if no client's classes are known."""
     counts = _counts(ledger)
     if not counts.size:
@@ -43,14 +43,14 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
     )
 
 
-def _counts(ledger: Ledger) -> NDArray[np.int64]:
+def _counts(ledger: ClientLedger) -> NDArray[np.int64]:
     """Return the number of examples, (clients, classes); clients in the order of `places`."""
     rows = [list(ledger.clients[c].classes) for group in ledger.groups for c in group.clients]
     length = max(map(len, rows), default=0)
     return np.array([row + [0] * (length - len(row)) for row in rows], dtype=np.int64)
 
 
-def _draw(ledger: Ledger, counts: NDArray[np.int64], *, key: str, label: str) -> str:
+def _draw(ledger: ClientLedger, counts: NDArray[np.int64], *, key: str, label: str) -> str:
     columns, classes = len(counts) + len(ledger.groups) - 1, counts.shape[1]
     width, height = min((FULL - LEFT - 16) / columns, 48.0), float(np.clip(260 / classes, 3, 15))
     below = round(height * classes)
@@ -66,7 +66,7 @@ def _draw(ledger: Ledger, counts: NDArray[np.int64], *, key: str, label: str) ->
         return svg(figure, key, label)
 
 
-def _draw_sizes(axes: "Axes", ledger: Ledger) -> None:
+def _draw_sizes(axes: "Axes", ledger: ClientLedger) -> None:
     """Draw the bars."""
     at = places(ledger.groups)
     size = {c: ledger.clients[c].size or 0 for c in at}
@@ -82,7 +82,7 @@ def _draw_sizes(axes: "Axes", ledger: Ledger) -> None:
     axes.locator_params(axis="y", nbins=3)
 
 
-def _draw_reported(axes: "Axes", ledger: Ledger, client: int, x: float, top: float) -> None:
+def _draw_reported(axes: "Axes", ledger: ClientLedger, client: int, x: float, top: float) -> None:
     """Mark a reported size that differs from the true one: a tick in place, or an arrow and the factor on top."""
     reported, size = ledger.clients[client].reported, ledger.clients[client].size
     if reported is None or reported == size:
@@ -97,7 +97,7 @@ def _draw_reported(axes: "Axes", ledger: Ledger, client: int, x: float, top: flo
         axes.annotate(factor, (x, 0.9 * top), (0, 5), textcoords="offset points", ha="center", fontsize=10)
 
 
-def _draw_classes(axes: "Axes", ledger: Ledger, counts: NDArray[np.int64], height: float, width: float) -> None:
+def _draw_classes(axes: "Axes", ledger: ClientLedger, counts: NDArray[np.int64], height: float, width: float) -> None:
     """Draw the heat map, whose cells are `width` by `height` pixels."""
     at, level, classes = places(ledger.groups), levels(counts.astype(float)), counts.shape[1]
     size = 32 if counts.size < 1500 else 8  # of a cell's image

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from phalanx.report.figures.drawing import HALF, Picture, canvas, line, styled, svg
 from phalanx.report.figures.series import Series, number
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from phalanx.runs.record import Record
 
 
-def picture(ledger: Ledger, key: str) -> Picture | None:
+def picture(ledger: ClientLedger, key: str) -> Picture | None:
     """Return the picture; None if the run did not measure the influence of attackers.
 
     Args:

@@ -22,7 +22,7 @@ from phalanx.report.figures.heatmap import (
     tone,
 )
 from phalanx.report.figures.progress import in_words
-from phalanx.report.ledger import Group, Ledger
+from phalanx.report.ledger import ClientLedger, Group
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Mosaic:
     groups: tuple[Group, ...]
 
 
-def picture(ledger: Ledger, key: str) -> Picture | None:
+def picture(ledger: ClientLedger, key: str) -> Picture | None:
     """Return the picture; None if there are no clients or no steps."""
     if not (ledger.clients and ledger.record.history):
         return None
@@ -74,7 +74,7 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
     )
 
 
-def _mosaic(ledger: Ledger) -> Mosaic:
+def _mosaic(ledger: ClientLedger) -> Mosaic:
     steps = [step for step in ledger.record.history if step.step > 0] or ledger.record.history
     first, end = steps[0].step, steps[-1].step + 1
     size = max(1, -(-(end - first) // BINS))
@@ -97,7 +97,7 @@ def _mosaic(ledger: Ledger) -> Mosaic:
     return Mosaic(size, edges, weight, event, np.array([ledger.weight[c] / total for c in row]), ledger.groups)
 
 
-def _waited(ledger: Ledger) -> bool:
+def _waited(ledger: ClientLedger) -> bool:
     """Return whether some update was kept for a later step."""
     return any(verdict.waits for step in ledger.record.history for verdict in step.verdicts.values())
 

@@ -16,13 +16,13 @@ from phalanx.report.figures.drawing import (
     svg,
 )
 from phalanx.report.figures.series import Series, series
-from phalanx.report.ledger import Exclusions, Ledger
+from phalanx.report.ledger import ClientLedger, Exclusions
 
 FIELDS = {"accuracy": "accuracy", "worst client": "worst_client_accuracy", "attack success": "attack_success"}
 LOOKS = (("s0", "o", False), ("s4", "^", True), ("s1", "s", True))
 
 
-def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
+def picture(ledger: ClientLedger, key: str, *, full: bool) -> Picture | None:
     """Return the picture; None if nothing was measured.
 
     Args:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, end_label, percents, spread, styled, svg
-from phalanx.report.ledger import BYZANTINE, Ledger
+from phalanx.report.ledger import BYZANTINE, ClientLedger
 from phalanx.report.words import percent
 from phalanx.runs.reports import Metric, metric_of
 
@@ -30,7 +30,7 @@ class Band(NamedTuple):
     upper: list[float]
 
 
-def picture(ledger: Ledger, key: str) -> Picture | None:
+def picture(ledger: ClientLedger, key: str) -> Picture | None:
     """Return the picture; None if clients reported nothing.
 
     Args:
@@ -56,7 +56,7 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
     )
 
 
-def _band(ledger: Ledger, clients: tuple[int, ...], metric: Metric) -> Band | None:
+def _band(ledger: ClientLedger, clients: tuple[int, ...], metric: Metric) -> Band | None:
     at = dict[int, dict[int, float]]()  # by step and client
     for client in clients:
         if client in ledger.reported:

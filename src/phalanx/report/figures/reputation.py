@@ -8,7 +8,7 @@ import numpy as np
 from phalanx.report.figures.drawing import COLOUR, DASH, FULL, HALF, Picture, canvas, spread, styled, svg
 from phalanx.report.figures.progress import in_words
 from phalanx.report.figures.series import Series, number
-from phalanx.report.ledger import BYZANTINE, Ledger
+from phalanx.report.ledger import BYZANTINE, ClientLedger
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ class Reputations(NamedTuple):
     fell: Mapping[int, tuple[int, float]]
 
 
-def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
+def picture(ledger: ClientLedger, key: str, *, full: bool) -> Picture | None:
     """Return the picture; None if the algorithm keeps no reputations.
 
     Args:
@@ -58,7 +58,7 @@ def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
     )
 
 
-def reputations(ledger: Ledger) -> Reputations:
+def reputations(ledger: ClientLedger) -> Reputations:
     """Return the curves; of long runs POINTS steps at even distances, and the last."""
     steps = [step for step in ledger.record.history if "reputation" in step.state]
     if not steps:
@@ -84,7 +84,7 @@ def _score(steps: "list[StepRecord]", client: int, at: int) -> float:
     return number(verdicts[0].score) if verdicts else float("nan")
 
 
-def _draw(ledger: Ledger, data: Reputations, *, key: str, label: str, width: int) -> str:
+def _draw(ledger: ClientLedger, data: Reputations, *, key: str, label: str, width: int) -> str:
     few = len(data.curves) <= NAMED
     bad = set(ledger.of(BYZANTINE))
     with styled(key):

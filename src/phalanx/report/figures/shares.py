@@ -7,13 +7,13 @@ from typing import NamedTuple
 from phalanx.report.arrivals import ACCEPTED, Flight
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import places, stride, tone
-from phalanx.report.ledger import Ledger
+from phalanx.report.ledger import ClientLedger
 from phalanx.report.words import percent
 
 LEFT, RIGHT, BOTTOM = 58, 16, 66  # pixels
 
 
-class Shares(NamedTuple):
+class SharesData(NamedTuple):
     """The picture's data, by client.
 
     Args:
@@ -25,7 +25,7 @@ class Shares(NamedTuple):
     accepted: Mapping[int, float]
 
 
-def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | None:
+def picture(ledger: ClientLedger, flights: Sequence[Flight], key: str) -> Picture | None:
     """Return the picture; None if no arrival is known.
 
     Args:
@@ -45,16 +45,18 @@ def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | No
     )
 
 
-def shares(ledger: Ledger, flights: Sequence[Flight]) -> Shares:
+def shares(ledger: ClientLedger, flights: Sequence[Flight]) -> SharesData:
     """Return the shares of every client; empty if nothing arrived."""
     come = [flight for flight in flights if flight.age is not None]
     came, used = Counter(f.client for f in come), Counter(f.client for f in come if f.fate == ACCEPTED)
     if not come:
-        return Shares({}, {})
-    return Shares({c: came[c] / len(come) for c in ledger.clients}, {c: used[c] / len(come) for c in ledger.clients})
+        return SharesData({}, {})
+    return SharesData(
+        {c: came[c] / len(come) for c in ledger.clients}, {c: used[c] / len(come) for c in ledger.clients}
+    )
 
 
-def _draw(ledger: Ledger, data: Shares, *, key: str, label: str) -> str:
+def _draw(ledger: ClientLedger, data: SharesData, *, key: str, label: str) -> str:
     at = places(ledger.groups)
     columns = len(at) + len(ledger.groups) - 1
     width = (HALF - LEFT - RIGHT) / columns

@@ -8,7 +8,7 @@ import numpy as np
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, end_label, line, styled, svg
 from phalanx.report.figures.progress import in_words
 from phalanx.report.figures.series import number
-from phalanx.report.ledger import Exclusions, Ledger
+from phalanx.report.ledger import ClientLedger, Exclusions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ def measured(record: "Record") -> "list[StepRecord]":
     return [step for step in record.history if "alpha_cross" in step.state]
 
 
-def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
+def picture(ledger: ClientLedger, key: str, *, full: bool) -> Picture | None:
     """Return the picture; None if the method has no such similarity.
 
     Args:

@@ -8,7 +8,7 @@ import numpy as np
 from phalanx.report.arrivals import Flight
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import stride
-from phalanx.report.ledger import BYZANTINE, Ledger
+from phalanx.report.ledger import BYZANTINE, ClientLedger
 from phalanx.wording import plural
 
 BINS = 30  # largest number
@@ -28,7 +28,7 @@ class Histogram(NamedTuple):
     spoken: Sequence[str]
 
 
-def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | None:
+def picture(ledger: ClientLedger, flights: Sequence[Flight], key: str) -> Picture | None:
     """Return the picture; None if no ages are known.
 
     Args:
@@ -49,7 +49,7 @@ def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | No
     )
 
 
-def histogram(ledger: Ledger, flights: Sequence[Flight]) -> Histogram:
+def histogram(ledger: ClientLedger, flights: Sequence[Flight]) -> Histogram:
     """Return the shares by age, for each group with updates."""
     truth = {client: group.name for group in ledger.groups for client in group.clients}
     ages: dict[str, list[int]] = {group.name: [] for group in ledger.groups}

@@ -10,7 +10,7 @@ import numpy as np
 from phalanx.report.arrivals import ACCEPTED, FILTERED, INVALID, LOST, UNDECIDED, Flight
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import places, tone
-from phalanx.report.ledger import Group, Ledger
+from phalanx.report.ledger import ClientLedger, Group
 from phalanx.report.words import duration
 from phalanx.wording import plural
 
@@ -46,7 +46,7 @@ class Timeline(NamedTuple):
     steps: tuple[float, ...]
 
 
-def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | None:
+def picture(ledger: ClientLedger, flights: Sequence[Flight], key: str) -> Picture | None:
     """Return the picture; None if there are no tasks.
 
     Args:
@@ -87,7 +87,7 @@ def _left_out(data: Timeline, clients: int, lanes: int) -> str:
     return out
 
 
-def timeline(ledger: Ledger, flights: Sequence[Flight]) -> Timeline:
+def timeline(ledger: ClientLedger, flights: Sequence[Flight]) -> Timeline:
     """Return the lanes, the time, and the tasks of the picture."""
     groups = _chosen(ledger.groups, Counter(flight.client for flight in flights))
     lanes = {client for group in groups for client in group.clients}

@@ -62,7 +62,7 @@ class Stage:
         return height, width
 
 
-class Chain:
+class NetworkChain:
     """The stages of a network.
 
     Args:

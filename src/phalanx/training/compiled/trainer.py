@@ -20,7 +20,7 @@ from phalanx.data.dataset import Dataset, Inputs
 from phalanx.numerics.blas_kernels import gemm
 from phalanx.rng import generator
 from phalanx.training.compiled import chain_kernels as kernels
-from phalanx.training.compiled.chain import Chain
+from phalanx.training.compiled.chain import NetworkChain
 from phalanx.training.compiled.chain_kernels import BEYOND, SCRATCH, SHAPES
 from phalanx.training.local import CorrectableTrainer, LocalTask
 from phalanx.training.task import Classification, Task
@@ -43,7 +43,7 @@ class CompiledNetwork:
     """
 
     def __init__(self, model: FlatModule) -> None:
-        self.model, self.chain = model, Chain(model)
+        self.model, self.chain = model, NetworkChain(model)
         address = None if self.chain.why else gemm(model.values.numpy().dtype)
         why = self.chain.why or ("" if address else "this build of torch does not share its matrix products")
         if why or address is None:
@@ -195,7 +195,7 @@ class Room:
     """
 
     def __init__(
-        self, chain: Chain, shape: tuple[int, ...], size: int, kind: np.dtype[Any], *, half: bool = False
+        self, chain: NetworkChain, shape: tuple[int, ...], size: int, kind: np.dtype[Any], *, half: bool = False
     ) -> None:
         self.shape, self.size = shape, size
         first, images = chain.stages[0], any(chain.stages[0].filters)
