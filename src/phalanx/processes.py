@@ -29,6 +29,7 @@ SCRIPT = (
     "A script that starts processes does so below the line `if __name__ == '__main__':`, since each of them reads the "
     "script when it begins."
 )
+BOOTSTRAPPING = "bootstrapping phase"  # words of multiprocessing where a script lacks that line
 Task = Callable[
     [Any, Callable[[Any], None]], Any
 ]  # the arguments are a job, and a function that takes reports of its progress; returns the result
@@ -47,7 +48,7 @@ class Processes(WorkerPool):
         super().__init__()
         self.count, self.task, self.threads = count, task, threads
         self.processes = dict[Connection, Any]()
-        self._stillborn = 0  # processes in a row that died before they were ready
+        self._stillborn, self._why = 0, ""  # processes in a row that died before they were ready; how the last did
 
     def __enter__(self) -> "Processes":
         return self
@@ -59,27 +60,34 @@ class Processes(WorkerPool):
 
     @override
     def start(self, wanted: int) -> None:
-        while len(self.processes) < min(wanted, self.count):
+        while len(self.processes) < min(wanted, self.count) and self.can_begin():
             assert self.task is not None
             self.begin(self.task)
+
+    def can_begin(self) -> bool:
+        """Return whether another process is started: not if the last ones have died before they were ready.
+
+        Raises:
+            ConnectionError: they have, and there is no other.
+        """
+        if self._stillborn >= STILLBORN and not self.processes:
+            raise ConnectionError(f"{self._stillborn} processes in a row ended before they were ready. {self._why}")
+        return self._stillborn < STILLBORN
 
     def begin(self, task: Task) -> Connection:
         """Start a process, which is given jobs once it is ready.
 
         Raises:
-            ConnectionError: several have died before they were ready.
             InfeasibleError: this is itself a process that only begins.
         """
-        if self._stillborn >= STILLBORN and not self.workers:
-            raise ConnectionError(
-                f"{self._stillborn} processes in a row ended before they were ready; see their errors above. {SCRIPT}"
-            )
         here, there = CONTEXT.Pipe()
         process = CONTEXT.Process(target=work, args=(there, task, self.threads), daemon=True)
         with _deaf():
             try:
                 process.start()
-            except RuntimeError:  # by a process that reads its parent's script
+            except RuntimeError as error:
+                if BOOTSTRAPPING not in str(error):
+                    raise
                 raise InfeasibleError(SCRIPT) from None
         there.close()
         self.processes[here] = process
@@ -105,7 +113,10 @@ class Processes(WorkerPool):
                 return Died(connection, _death(code, "in the middle of the run"))
             self.workers[connection] = []
             self._stillborn += 1
-            return Died(connection, f"{_death(code, 'before it was ready')} {SCRIPT}")
+            self._why = _death(code, "before it was ready")
+            if code == 1:  # an error of Python's
+                self._why += f" Standard error has the reason. {SCRIPT}"
+            return Died(connection, self._why)
         if isinstance(message, Ready):
             self._stillborn = 0
             return Ready(connection)

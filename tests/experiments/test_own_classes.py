@@ -1,14 +1,17 @@
 """Classes that other processes cannot import are named before they are sent."""
 
+import os
 import pickle
 import subprocess
 import sys
+import time
 from types import ModuleType
 
 import pytest
 
 from phalanx.core import InfeasibleError
-from phalanx.processes import _Pickler
+from phalanx.pool import Done
+from phalanx.processes import CONTEXT, STILLBORN, Processes, _Pickler
 
 PROGRAM = """
 from dataclasses import dataclass
@@ -51,6 +54,36 @@ def test_a_script_that_starts_processes_when_it_is_read_is_told_what_is_missing(
     assert last.startswith("ConnectionError: 3 processes in a row ended before they were ready")
     assert "below the line `if __name__ == '__main__':`" in last
     assert done.stderr.count("InfeasibleError: A script that starts processes does so below") == 3
+
+
+class Unborn(Processes):
+    """Processes of which the first begins, and later ones die at once."""
+
+    def begin(self, task):
+        self.begun = getattr(self, "begun", 0) + 1
+        if self.begun == 1:
+            return super().begin(task)
+        here, there = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=os._exit, args=(3,), daemon=True)
+        process.start()
+        there.close()
+        self.processes[here] = process
+        return here
+
+
+def late(job, say):
+    time.sleep(job)
+    return job
+
+
+@pytest.mark.slow
+def test_beside_one_that_works_processes_that_die_are_not_started_without_end():
+    with Unborn(2, late) as pool:
+        done = [event.result for event in pool.do([6.0, 0.1], 0.1) if isinstance(event, Done)]
+    assert done == [6.0, 0.1]
+    assert 1 + STILLBORN <= pool.begun <= 1 + 2 * STILLBORN, "counted again when the first one is ready"
+    assert "status 3, before it was ready." in pool._why
+    assert "__main__" not in pool._why, "it is no error of Python's"
 
 
 @pytest.mark.parametrize("kind", ["class", "function", "only words"])

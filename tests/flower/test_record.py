@@ -1,8 +1,10 @@
 """What is kept of a run with real clients: the record that a report shows, and the audit trail."""
 
 import dataclasses
+import os
 import re
 import time
+import warnings
 from types import SimpleNamespace
 
 import msgspec
@@ -20,6 +22,7 @@ from phalanx.core import InfeasibleError, Progress, Verdict
 from phalanx.engine.guard import Guard
 from phalanx.flower import InProcessGrid, Roster, Suspension, codec, coordinate, coordinator_of, live
 from phalanx.flower.audit import Audit, Note, read
+from phalanx.flower.logs import logged_warnings
 from phalanx.flower.record import population
 from phalanx.report import write
 from phalanx.runs.record import Record
@@ -423,3 +426,29 @@ def test_a_deployment_claims_no_epsilon():
     known = Population(clients={0: ClientRecord(epsilon=3.0, size=4)})
     found = population([], {0: 4}, roster_of(1), Guard(), known, tasks={0: 2}).clients[0]
     assert (found.epsilon, found.size, found.tasks) == (None, 4, 2)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_that_comes_while_a_line_is_written_is_the_next_line(tmp_path, monkeypatch):
+    audit, told = Audit(tmp_path / "audit.jsonl", lambda: 0.0, str), []
+    audit(progress(0))
+    synced = os.fsync
+
+    def slow(number):
+        if not told:
+            told.append("the disk is slow")
+            warnings.warn(told[0], stacklevel=1)
+        return synced(number)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    with logged_warnings() as taken:
+        taken.tell(audit.warned)
+        audit.note(Note("suspended", 1, "misses"))
+        warnings.warn("and another", stacklevel=1)
+    audit.end("finished")
+    events = [(entry.event, entry.why) for entry in read(tmp_path / "audit.jsonl")]
+    assert events == [
+        ("begun", ""), ("suspended", "misses"), ("warning", "the disk is slow"), ("warning", "and another"),
+        ("ended", "finished"),
+    ]  # fmt: skip
+    assert [*breaks(split((tmp_path / "audit.jsonl").read_bytes()))] == []

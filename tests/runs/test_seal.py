@@ -404,6 +404,12 @@ def test_what_is_not_of_the_record_is_listed(copy, capsys):
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text("x")
     assert set(verify(copy).others) >= {"models/.hidden", "best/evil.py", "notes.txt"}
+    (copy.parent / "link").symlink_to(copy)
+    assert verify(copy.parent / "link").others == verify(copy).others
+    shutil.move(copy / "best", copy.parent / "elsewhere")
+    (copy / "best").symlink_to(copy.parent / "elsewhere")
+    assert "best" in verify(copy).others
+    assert "best/evil.py" not in verify(copy).others
 
 
 @pytest.mark.parametrize("name", ["audit.jsonl", "audit-1.jsonl"])

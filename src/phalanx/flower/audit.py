@@ -20,7 +20,7 @@ One JSON object per line, in `audit.jsonl` in the folder of the history, each wi
 | filtered | the algorithm did not use an update |
 | suspicious | updates of a client stand out again and again, under any rule; it is not excluded for that |
 | accepted | what the operator has accepted by name, such as a plan that promises nothing |
-| warning | a guarantee that the run does not have, or a fault of the coordinator's side |
+| warning | a guarantee that the run does not have, a fault of the coordinator's side, or any warning of Python's |
 | outage, outage over | more clients are silent than the plan tolerates, and none is charged; they are fewer again |
 | paused | the coordinator's process had stopped, as on a suspended machine; deadlines are extended by that |
 | excluded | a verdict that is final: the client takes no part any more |
@@ -38,8 +38,8 @@ line, and an end that was written anew with links that fit.
 import math
 import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
@@ -125,6 +125,7 @@ class Audit:
         self._step, self._version = 0, 0
         self._known = Counter[tuple[object, ...]]()  # lines from before the stop, not to be written twice
         self._excluded = set[int]()
+        self._python = deque[Entry]()  # warnings of Python that are not recorded yet
         self._warned = set[str]()  # remarks that came as warnings of Python before they came with a step
         self._failed: OSError | None = None
         self._settled = False
@@ -146,25 +147,36 @@ class Audit:
     def note(self, note: Note) -> None:
         """Record an event between steps, from any thread.  An error is raised at the next step."""
         with self._lock:
-            if self._ended:
-                return
-            entry = self._entry(note)
-            if self._waiting is not None:
-                self._waiting.append(entry)
-                return
-            try:
-                self._write([entry])
-            except OSError as error:
-                self._failed = error
+            self._add([self._entry(note)])
+
+    def _add(self, entries: Sequence[Entry]) -> None:
+        """Record events, after the warnings that are left; the lock is held."""
+        left = [self._python.popleft() for _ in range(len(self._python))]
+        entries = [*left, *entries]
+        if self._ended:
+            return
+        if self._waiting is not None:
+            self._waiting += entries
+            return
+        try:
+            self._write(entries)
+        except OSError as error:
+            self._failed = error
 
     def warned(self, text: str) -> None:
-        """Record a warning of Python's."""
+        """Record a warning of Python's; one that comes while a line is written, with the next line."""
         self._warned.add(text)
-        self.note(Note("warning", None, text))
+        self._python.append(self._entry(Note("warning", None, text)))
+        if self._lock.acquire(blocking=False):  # or this thread is the one that holds it
+            try:
+                self._add([])
+            finally:
+                self._lock.release()
 
     def end(self, why: str) -> None:
         """Record that the run is over, or stopped; what comes later is no event of it, and not recorded."""
         with self._lock:
+            self._add([])
             if self._waiting is None and not self._ended:
                 self._write([self._entry(Note("ended", None, why))])
             self._ended = True
@@ -236,7 +248,7 @@ class Audit:
         now = round(self._now(), 3)
         return Entry(time, now, self._step, self._version, note.event, note.client, name, note.why, score)
 
-    def _write(self, entries: list[Entry]) -> None:
+    def _write(self, entries: Sequence[Entry]) -> None:
         """Add lines at once, and write them to the disk; not those from before the run was stopped."""
         new = [entry for entry in entries if not self._repeats(entry)]
         if self._path is None or not new:

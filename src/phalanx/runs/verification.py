@@ -70,7 +70,7 @@ def verify(folder: Path) -> Verification:
     own = members(folder)
     if not (found.sealed or own):
         raise InfeasibleError(f"{folder} holds no run. Name a folder that a run was written to, such as runs/NAME.")
-    there = (f"{below}/{path.name}".lstrip("/") for below in FOLDERS for path in _entries(folder / below))
+    there = (f"{below}/{path.name}".lstrip("/") for below in FOLDERS for path in _entries(folder, below))
     others = sorted({name for name in there if name not in {*own, SEAL}})
     if found.sealed:
         compared = f"{plural(found.files, 'file')}, {plural(found.lines, 'line')}" if found.files else ""
@@ -98,7 +98,11 @@ def verify(folder: Path) -> Verification:
     return Verification(False, (*findings,), ended=ended, others=(*others,))
 
 
-def _entries(folder: Path) -> Iterator[Path]:
-    """Yield what is in a folder of a record, but for folders of one."""
-    if folder.is_dir() and not folder.is_symlink():
-        yield from (path for path in folder.iterdir() if path.name not in ("models", "best") or not path.is_dir())
+def _entries(folder: Path, below: str) -> Iterator[Path]:
+    """Yield what is in a folder of a record, but for folders of one; a link is listed, and not followed."""
+    inner = folder / below
+    if below and (inner.is_symlink() or not inner.is_dir()):
+        return
+    for path in inner.iterdir():
+        if path.is_symlink() or not path.is_dir() or path.name not in ("models", "best"):
+            yield path

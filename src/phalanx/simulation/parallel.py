@@ -158,7 +158,7 @@ class Learners(Processes):
 
     @override
     def start(self, wanted: int) -> None:
-        while len(self.processes) < min(wanted, self.count):
+        while len(self.processes) < min(wanted, self.count) and self.can_begin():
             desk = Desk(*(_shared([self._like.new_zeros(self._size)]) for _ in range(2)))
             self._desks[self.begin(Learner(*self._make, desk))] = desk
 
