@@ -306,7 +306,7 @@ def test_its_bound_holds_everywhere(name):
     claim = CLAIMS[name]
     sizes = (*SIZES, 1e-10, 1e-3, 3.0, 1e3, 1e5, 1e10, 0.5 * LIMIT, 9e17)
     for f in range(1, claim.most(M) + 1):
-        found = broken(claim, situations(f, range(10), sizes=sizes))
+        found = broken(claim, situations(f, range(4), sizes=sizes))
         assert not found, f"f = {f}: {len(found)} broken, " + "\n".join(found[:5])
 
 
