@@ -19,10 +19,11 @@ def started(*command, cwd=None):
 
 
 @pytest.mark.slow
-def test_import_takes_less_than_a_second_beyond_torch():
-    code = "import time, torch; t = time.process_time(); from phalanx import *; print(time.process_time() - t)"
-    seconds = [float(started(sys.executable, "-c", code).stdout) for _ in range(3)]
-    assert min(seconds) < 1.0  # other processes may slow one of them
+def test_import_takes_less_time_than_that_of_torch():
+    """Some 0.7 of it; a ratio, since a busy machine slows both."""
+    clock = "time.process_time()"
+    code = f"import time; a = {clock}; import torch; b = {clock}; from phalanx import *; print(({clock} - b) / (b - a))"
+    assert min(float(started(sys.executable, "-c", code).stdout) for _ in range(3)) < 1.0
 
 
 @pytest.mark.slow
