@@ -224,6 +224,47 @@ def test_a_model_of_nan_is_not_evaluated(capsys, tmp_path):
     assert not (tmp_path / "out.csv").exists()
 
 
+def test_a_model_of_infinite_outputs_is_not_evaluated(capsys, tmp_path):
+    """Whatever classes the rows have: a bias of minus infinity leaves the other class, with a loss of 0."""
+    patients(0).to_csv(tmp_path / "own.csv", index=False)
+    simulate(Run(data=CSV(str(tmp_path / "own.csv"), "state"), clients=2, until=Until(1)), folder=tmp_path / "run")
+    (tmp_path / "run" / "seal.json").unlink()
+    path = tmp_path / "run" / "model.safetensors"
+    state = safetensors.torch.load_file(path)
+    for value in state.values():
+        if value.shape == (2,):
+            value[:] = torch.tensor([-torch.inf, 0.0])
+    safetensors.torch.save_file(state, path)
+    new = patients(1)
+    new[new["state"] == "well"].to_csv(tmp_path / "well.csv", index=False)
+    for data in ((), ("--data", tmp_path / "well.csv")):
+        status, out, err = said(capsys, "evaluate", tmp_path / "run", *data, "--json")
+        found = json.loads(out, parse_constant=pytest.fail)
+        assert (status, found["model"]) == (1, {"accuracy": None, "loss": None})
+        assert "are NaN or infinite: global model, client 0, client 1" in err
+
+
+def test_words_for_missing_values_are_no_files(capsys, tmp_path, monkeypatch):
+    """Nor are the names of columns, or a separator: `*` and `?` name no file that is read, also within `HeldOut`."""
+    monkeypatch.chdir(tmp_path)
+    patients(0).rename(columns={"sex": "?"}).to_csv("train.csv", index=False)
+    patients(1).rename(columns={"sex": "?"}).to_csv("new.csv", index=False)
+    table = CSV("train.csv", "state", owner="site", drop=("?",), missing=("*", "?"), impute="median")
+    for data in (table, HeldOut(table)):
+        shutil.rmtree("run", ignore_errors=True)
+        simulate(Run(data=data, clients=2, until=Until(1)), folder="run")
+        for name in ("state", "site", "o", "median", "other.csv"):
+            (tmp_path / name).write_text("x")
+            found = said(capsys, "predict", "run", "--data", "new.csv", "-o", name)
+            assert found[0] == 0, found
+        status, _, err = said(capsys, "predict", "run", "--data", "new.csv", "-o", "train.csv")
+        assert (status, "train.csv" in err) == (2, True), "that is the file of the run"
+        (tmp_path / "train.csv").rename("moved.csv")
+        status, _, err = said(capsys, "evaluate", "run", "--data", "new.csv")
+        assert (status, "The run's own data is not there as it was" in err) == (0, True), err
+        (tmp_path / "moved.csv").rename("train.csv")
+
+
 def test_which_rows_were_trained_on_must_be_known(done, capsys, tmp_path):
     folder = tmp_path / "held"
     plan = Run(data=HeldOut(CSV(str(done / "old.csv"), "state")), clients=2, until=Until(1))

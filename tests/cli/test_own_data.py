@@ -110,7 +110,7 @@ def test_two_files_that_write_a_column_differently(tmp_path, capsys):
     (tmp_path / "train.csv").write_text(GOOD)
     (tmp_path / "test.csv").write_text(rows(lambda i, a, b, y: f"{a},{b},{'yes' if y else 'no'}"))
     found = refused(capsys, *small("--data", "CSV", "--data.path", "train.csv", "--data.test", "test.csv", *OPTIONS))
-    assert "Column 'y' holds text in test.csv, and numbers in the other file of train.csv and test.csv." in found
+    assert "Column 'y' holds numbers in train.csv and text in test.csv." in found
 
 
 def test_a_file_in_place_of_a_class(capsys):

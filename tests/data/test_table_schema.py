@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx.data import CSV, Parquet, Schema
+from phalanx.data import CSV, Dataset, Parquet, Schema
 from phalanx.data.table_schema import USUAL
 
 OLD = pd.DataFrame({"age": [10, 20, 30, 40] * 5, "city": ["a", "b", "c", "a"] * 5, "y": ["no", "yes"] * 10})
@@ -251,6 +251,75 @@ def test_classes_are_called_as_the_file_calls_them(names, tmp_path):
         for table in (truths, truths.astype({"y": "boolean"}), tmp_path / "old.parquet"):
             assert schema.dataset(table).y.tolist() == whole_file.y.tolist()
         assert Schema.of(Parquet(str(tmp_path / "old.parquet"), "y").load()[0].reading).labels == ("False", "True")
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("01", "02"), ("-1", "+1")])
+@pytest.mark.parametrize("spaces", [("",), (" ",), ("", " ", "\t")])
+def test_a_space_beside_a_number_is_none_of_a_name(spaces, names, tmp_path):
+    """In labels and owners, alone or mixed with cells without one; in training, and by the schema of the others."""
+    rows = [(k % 10, names[k % 2], names[k // 2 % 2]) for k in range(40)]
+    between = [spaces[k % len(spaces)] for k in range(40)]
+    before = ["age,y,who", *(f"{age},{label},{owner}" for age, label, owner in rows)]
+    after = ["age,y,who", *(f"{r[0]},{s}{r[1]},{r[2]}{s}" for r, s in zip(rows, between, strict=True))]
+    (tmp_path / "plain.csv").write_text("\n".join(before))
+    (tmp_path / "spaced.csv").write_text("\n".join(after))
+    plain, spaced = (CSV(str(tmp_path / name), "y", owner="who").load() for name in ("plain.csv", "spaced.csv"))
+    assert [one.fingerprint() for one in spaced] == [one.fingerprint() for one in plain]
+    assert spaced[0].reading.labels == plain[0].reading.labels
+    assert spaced[0].reading.owners == plain[0].reading.owners
+    assert spaced[0].findings == plain[0].findings
+    for schema in (Schema.of(plain[0].reading), Schema.of(spaced[0].reading)):
+        found = [schema.dataset(tmp_path / name) for name in ("plain.csv", "spaced.csv")]
+        assert found[0].fingerprint() == found[1].fingerprint()
+        assert found[1].reading.owners == plain[0].reading.owners
+
+
+def truths(n, *, gap):
+    """True and false, with or without an empty cell; and texts as labels."""
+    cells = [k % 3 == 0 for k in range(n)]
+    return pd.DataFrame({"ok": [None, *cells[1:]] if gap else cells, "age": range(n), "y": ["no", "yes"] * (n // 2)})
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("true", ["TRUE", "true", "True"])
+def test_true_and_false_with_gaps_are_true_and_false(name, true, tmp_path):
+    """In one file, in one of two, in one of a pattern; its own file fits its schema, and so does a data frame."""
+    save, kind = READERS[name]
+    spelled = {True: true, False: {"TRUE": "FALSE", "true": "false", "True": "False"}[true]}
+    for which, gap in (("a", True), ("b", False)):
+        frame = truths(20, gap=gap)
+        save(frame.assign(ok=frame["ok"].map(spelled)) if name == "csv" else frame, tmp_path / f"{which}.{name}")
+    one, two = str(tmp_path / f"a.{name}"), str(tmp_path / f"b.{name}")
+    for files in (
+        {"path": one},
+        {"path": one, "test": two},
+        {"path": two, "test": one},
+        {"path": f"{tmp_path}/*.{name}"},
+    ):
+        source = kind(label="y", impute="indicator", standardize=False, **files)
+        parts = source.load()
+        assert [(each.name, each.boolean) for each in parts[0].reading.columns][:1] == [("ok", True)]
+        assert {*torch.cat([part.x for part in parts])[:, 0].tolist()} == {0.0, 1.0}
+        schema = Schema.of(parts[0].reading)
+        assert schema.fields[0].type == "boolean"
+        assert [part.fingerprint() for part in schema.parts(source)] == [part.fingerprint() for part in parts]
+    memory = truths(20, gap=True)
+    for frame in (memory, memory.astype({"ok": "boolean"})):
+        assert torch.equal(schema.dataset(frame).x, schema.dataset(one).x)
+    whole = truths(20, gap=False)
+    assert Dataset.from_pandas(whole.astype({"ok": object}), "y").x.tolist() == whole[["ok", "age"]].values.tolist()
+
+
+def test_true_and_false_are_no_numbers_of_another_file(tmp_path):
+    """A column that is empty in one file is that: not true."""
+    (tmp_path / "a.csv").write_text("ok,x,y\n" + "TRUE,1,a\nFALSE,2,b\n" * 5)
+    (tmp_path / "b.csv").write_text("ok,x,y\n" + "1,1,a\n0,2,b\n" * 5)
+    (tmp_path / "c.csv").write_text("ok,x,y\n" + ",1,a\n,2,b\n" * 5)
+    a, b, c = (str(tmp_path / f"{name}.csv") for name in "abc")
+    with pytest.raises(ValueError, match=r"'ok' holds true and false in .*a\.csv and numbers in .*b\.csv\. Write it"):
+        CSV(a, "y", test=b).load()
+    _, test = CSV(a, "y", test=c, impute="indicator", standardize=False).load()
+    assert test.x[:, :2].tolist() == [[0.5, 1.0]] * 10
 
 
 def test_an_owner_that_is_missing_is_refused_with_its_row(tmp_path):

@@ -12,7 +12,7 @@ import torch
 from commandline import chosen
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.data import CSV, Dataset, HeldOut, Natural, Parquet, Source
-from phalanx.data.tables import MOST_VALUES
+from phalanx.data.tables import MOST_VALUES, read_frame
 from phalanx.experiments.grid import name_of
 from phalanx.installation import installation
 from phalanx.models import MLP
@@ -86,6 +86,18 @@ def test_classes_have_the_order_that_is_given():
     assert Dataset.from_pandas(FRAME, "size").y.tolist() == [0, 2, 0, 0]
     assert Dataset.from_pandas(FRAME, "size").classes == 3
     assert Dataset.from_pandas(FRAME.assign(bank=[9, 10, 9, 10]), "bank").y.tolist() == [0, 1, 0, 1]
+
+
+def test_whole_numbers_may_be_named_by_texts():
+    """As texts may be by whole numbers; a class that no row has may have a word for a name."""
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [2, 1, 2]})
+    for names, labels in ((("1", "2"), (1, 2)), (("+2", 1), (2, 1)), (("1", "2", "none"), ("1", "2", "none"))):
+        for kind in ("int64", "Int64"):
+            read = read_frame(frame.astype({"y": kind}), "y", class_names=names)
+            assert read.reading.labels == labels
+            assert [read.reading.labels[k] for k in read.y] == [type(labels[0])(label) for label in frame["y"]]
+    with pytest.raises(ValueError, match=r"has labels that class_names lacks, in 3 of 3 rows"):
+        Dataset.from_pandas(frame, "y", class_names=("01", "02"))
 
 
 def test_parts_are_chosen_by_arrays_of_numpy_and_pandas():

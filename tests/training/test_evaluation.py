@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from phalanx import LocalSGD, Run, Until, simulate
+from phalanx import LocalSGD, Record, Run, Until, simulate
 from phalanx.algorithms import IFCA, RFFL, FedAvg, Standalone
 from phalanx.attacks import AllLabelsTo, LabelFlip
 from phalanx.data import NO_LABEL, Dataset, Dirichlet, InMemory, PermutedLabels, Shards
@@ -28,7 +28,7 @@ from phalanx.models import (
 from phalanx.rng import stream
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
-from phalanx.training import FedPer, Regression, evaluation
+from phalanx.training import Classification, FedPer, NextToken, Regression, evaluation
 from phalanx.training.evaluation import Evaluation, Score, client_accuracy, evaluate, evaluate_each, metrics_of
 from phalanx.training.local import LocalTask
 from phalanx.training.sgd import Trainer
@@ -201,6 +201,63 @@ def test_outputs_of_nan_are_no_predictions():
         score = evaluate(FlatModule(Scaled()), scale * ONE, Dataset(x, LABELS, 3, torch.tensor([0, 0, 1, 1, 1])))
         assert all(map(math.isnan, (score.accuracy, score.loss, *score.by_class.tolist(), *score.by_owner.values())))
         assert score.by_owner.keys() == {0, 1}
+
+
+INFINITE = LOGITS.clone()
+INFINITE[1:4, 0] = -1e30
+
+
+def test_infinite_outputs_are_no_predictions():
+    """Minus infinity and 0 would be right for class 1, with a loss of 0, also where no row has class 0."""
+    for rows in ([0, 1, 2, 3], [1, 2, 3], [1]):
+        x, y = INFINITE[rows], torch.tensor([0, 1, 1, 1])[rows]
+        owned = Dataset(x, y, 3, torch.zeros(len(y), dtype=torch.int64))
+        assert evaluate(FlatModule(Scaled()), ONE, owned).accuracy > 0.6
+        score = evaluate(FlatModule(Scaled()), 1e30 * ONE, owned)
+        assert all(map(math.isnan, (score.accuracy, score.loss, *score.by_class.tolist(), *score.by_owner.values())))
+        numbers = evaluate(FlatModule(Scaled()), 1e30 * ONE, Dataset(x, torch.zeros(len(x), 3)), Regression())
+        assert math.isnan(numbers.loss)
+
+
+class Masked(nn.Module):
+    """The example is the token at each position, (B, t), or the padding 9, whose logits are minus infinity."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.factor, self.last = nn.Parameter(torch.ones(1)), last
+
+    def forward(self, x):
+        logits = self.factor * nn.functional.one_hot(x.clamp(max=2), 3)
+        logits = logits.masked_fill((x == 9)[..., None], -math.inf)
+        return logits if self.last else logits.movedim(-1, 1)
+
+
+@pytest.mark.parametrize("task", [NextToken(), Classification()], ids=str)
+def test_infinite_outputs_at_positions_without_a_label_do_not_matter(task):
+    x = torch.tensor([[0, 1, 2, 9], [2, 9, 9, 9]])
+    model = FlatModule(Masked(isinstance(task, NextToken)))
+    y = torch.where(x == 9, NO_LABEL, x)
+    assert evaluate(model, ONE, Dataset(x, y, 3), task).accuracy == 1
+    y[1, 1] = 0
+    score = evaluate(model, ONE, Dataset(x, y, 3), task)
+    assert (math.isnan(score.accuracy), math.isnan(score.loss)) == (True, True)
+
+
+def test_finite_outputs_of_an_infinite_loss_are_predictions():
+    """The loss overflows: of 1e38 and -3e38 in float32."""
+    score = evaluate(FlatModule(Scaled()), ONE, Dataset(torch.tensor([[3e38, -3e38]]), torch.tensor([1]), 2))
+    assert (score.accuracy, score.loss) == (0.0, math.inf)
+
+
+def test_a_run_whose_outputs_become_infinite_is_recorded(tmp_path):
+    """The figures of its steps are null, and those before them are known."""
+    data = InMemory(*(Dataset(X[part], (X[part, 0] > 0).long(), 2) for part in (slice(60), slice(60, 90))))
+    plan = Run(clients=3, data=data, model=MLP((8,) * 5), training=LocalSGD(lr=1e9, steps=1), until=Until(2))
+    simulate(plan, folder=tmp_path / "run")
+    steps = [one for one in Record.load(tmp_path / "run").history if one.metrics is not None]
+    figures = [(one.metrics.accuracy is None, one.metrics.loss is None) for one in steps]
+    assert figures[0] == (False, False)
+    assert (True, True) in figures
 
 
 def test_a_client_whose_model_gives_nan_leaves_the_worst_undefined():

@@ -65,11 +65,11 @@ def _evaluate(record: Record, given: Evaluating, file: str | None, console: Cons
         console.print_json(data=_as_json(record, models.index, found, rows), indent=1)
     else:
         _show(record, models, found, test, console)
-    undefined = ["global model"] * math.isnan(found.model.loss)
-    undefined += [f"client {i}" for i, score in found.clients.items() if math.isnan(score.loss)]
+    undefined = ["global model"] * (not math.isfinite(found.model.loss))
+    undefined += [f"client {i}" for i, score in found.clients.items() if not math.isfinite(score.loss)]
     if undefined:
         listed = ", ".join(undefined[:ROWS]) + (" ..." if len(undefined) > ROWS else "")
-        _say(f"Undefined, as outputs of the model are NaN or infinite: {listed}. Did the training diverge?")
+        _say(f"Undefined, as the loss or outputs of the model are NaN or infinite: {listed}. Did the training diverge?")
     return int(bool(undefined))
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from msgspec import Meta, field
 
 from phalanx.data.findings import Finding, is_number, notation, plainly
-from phalanx.data.tables import Name, beyond, cells_of, is_text, missing_in
+from phalanx.data.tables import Name, as_truths, beyond, cells_of, is_text, missing_in
 from phalanx.wording import plural
 
 LISTED = 12  # categories that a message lists, at most
@@ -156,6 +156,7 @@ class ReadColumn(NamedTuple):
             described: what it is.
             words: for a missing value.
         """
+        column = as_truths(column)
         empty = missing_in(column, words, described.categories, number=described.type != "string")
         if described.type == "string":
             cells, found = _texts(column, described, empty)
@@ -185,6 +186,8 @@ def _texts(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tuple
             _finding("type", described, ~empty, what, "Write them as texts")
         ]
     cells = cells_of(column.astype(object), empty)
+    if described.use.role == "target":  # the classes may be codes of digits, beside which spaces mean nothing
+        cells = np.array([cell if cell is None or cell in known else cell.strip() for cell in cells], dtype=object)
     wrong = np.array([cell is not None and cell not in known for cell in cells], dtype=bool)
     if not wrong.any():
         return cells, []

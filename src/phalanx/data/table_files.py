@@ -22,6 +22,7 @@ from phalanx.data.dataset import Dataset
 from phalanx.data.findings import merged
 from phalanx.data.sources import Source
 from phalanx.data.tables import (
+    WHOLE,
     Dialect,
     Impute,
     TableReading,
@@ -31,13 +32,14 @@ from phalanx.data.tables import (
     missing_in,
     read_frame,
     spelled,
+    with_truths,
 )
 from phalanx.installation import DATA_DIR, installation
 from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
 from phalanx.wording import plural, shown
 
-WHOLE = r"[+-]?(0|[1-9][0-9]*)"  # a number, and no code such as 01
+GAPS = {"i": "Float64", "u": "Float64", "f": "Float64", "b": "boolean"}  # by kind of numbers, what holds gaps too
 FILE = "file of the row"  # a column that names the owner of each row
 WORDS = {  # of pandas' messages
     r".*Expected (\d+) fields in line (\d+), saw (\d+).*": r"line \2 has \3 cells, expected \1. Correct the line, or "
@@ -201,21 +203,15 @@ class TableFile(Source):
                 f"{', '.join(map(repr, only))}."
             )
         for name in ours.columns:
-            texts = [
-                path
-                for path, frame in ((our_path, ours), (their_path, theirs))
-                if is_text(frame[name]) and not frame[name].isna().all()
-            ]
-            if len(texts) == 1 and name not in (*self.drop, self.owner) and not ours[name].isna().all():
-                other = theirs if texts[0] == our_path else ours
-                if not other[name].isna().all():
-                    mixed = ours if texts[0] == our_path else theirs
-                    if why := misread(mixed[name], name):
-                        raise ValueError(f"{texts[0]}: {why}")
-                    raise ValueError(
-                        f"Column {name!r} holds text in {texts[0]}, and numbers in the other file of {our_path} and "
-                        f"{their_path}. Write it in the same way in both."
-                    )
+            if name in (*self.drop, self.owner) or ours[name].isna().all() or theirs[name].isna().all():
+                continue
+            held = {our_path: _kind(ours[name]), their_path: _kind(theirs[name])}
+            if len({*held.values()}) > 1:
+                for path, frame in ((our_path, ours), (their_path, theirs)):
+                    if held[path] == "text" and (why := misread(frame[name], name)):
+                        raise ValueError(f"{path}: {why}")
+                what = " and ".join(f"{kind} in {path}" for path, kind in held.items())
+                raise ValueError(f"Column {name!r} holds {what}. Write it in the same way in both.")
 
     def drawn(self, y: Tensor, owners: Tensor | None) -> Tensor:
         """Return which rows are for tests, (n,): a share of each class, or of each owner's rows.
@@ -332,12 +328,13 @@ class CSV(TableFile):
             keep_default_na=self.missing is None,
             low_memory=False,
         )
-        frame = read(dtype=dict.fromkeys(texts, str))
+        frame = with_truths(read(dtype=dict.fromkeys(texts, str)))
         if read_as_numbers := [name for name in names if name in frame and frame[name].dtype.kind in "iub"]:
             written = read(usecols=read_as_numbers, dtype=str)
             for name in read_as_numbers:
-                if not written[name].str.fullmatch(WHOLE).all():
-                    frame[name] = written[name]
+                cells = written[name].str.strip()
+                if not cells.str.fullmatch(WHOLE).all():
+                    frame[name] = cells
         with get_handle(file, "r", encoding="utf-8", compression="infer") as opened:
             _check_cells(csv.reader(opened.handle, delimiter=self.separator))
         return frame
@@ -378,7 +375,12 @@ class Parquet(TableFile):
             empty = missing_in(frame[name], ["", *(self.missing or ())], number=not is_text(frame[name]))
             if (empty & ~frame[name].isna()).any():
                 frame[name] = frame[name].mask(empty)
-        return frame
+        return with_truths(frame)
+
+
+def _kind(column: Any) -> str:
+    """Return what a column holds, in words."""
+    return "text" if is_text(column) else "true and false" if column.dtype.kind == "b" else "numbers"
 
 
 def _in_words(message: str) -> str:
@@ -431,7 +433,7 @@ def _joined(frames: Sequence[Any]) -> Any:
     for frame in frames:
         empty = [name for name in frame.columns if frame[name].isna().all() and name in kinds]
         for name in empty:
-            frame[name] = frame[name].astype("Float64" if kinds[name].kind in "iuf" else kinds[name])
+            frame[name] = frame[name].astype(GAPS.get(kinds[name].kind, kinds[name]))
     return _pandas("A table").concat(frames, ignore_index=True)
 
 

@@ -3,6 +3,7 @@
 Columns of numbers become one input each, columns of text or of a pandas category one input per value (one-hot).
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from phalanx.data.findings import Finding, as_number_column, is_number, leaks, near, zeros
 from phalanx.wording import plural
+
+WHOLE = r"[+-]?(0|[1-9][0-9]*)"  # a number, and no code such as 01
 
 MOST_VALUES = 100  # of a column of text that becomes one-hot: with more it is an identifier, or a sentence
 
@@ -204,6 +207,7 @@ def read_frame(
         ValueError: if a column is missing, has missing values, or cannot become numbers.
     """
     check_frame(frame)
+    frame = with_truths(frame)
     names = list(frame.columns)
     named = [label, *([owner] if owner is not None else []), *drop]
     _check_names(names, named)
@@ -249,6 +253,25 @@ def check_frame(frame: Any) -> None:
         raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}. Read files by pandas.read_csv.")
 
 
+def with_truths(frame: Any) -> Any:
+    """Return a table of pandas whose columns of true, false and gaps, which pandas reads as objects, are `boolean`."""
+    if not frame.columns.is_unique:
+        return frame
+    return frame.astype({name: "boolean" for name in frame if _holds_truths(frame[name])})
+
+
+def as_truths(column: Any) -> Any:
+    """Return a column of pandas, as `boolean` if it holds true, false and gaps as objects."""
+    return column.astype("boolean") if _holds_truths(column) else column
+
+
+def _holds_truths(column: Any) -> bool:
+    """Return whether a column of objects holds true, false and gaps alone, and not gaps alone."""
+    from pandas.api.types import infer_dtype  # noqa: PLC0415  (optional)
+
+    return column.dtype == object and infer_dtype(column, skipna=True) == "boolean"
+
+
 def _check_names(names: Sequence[Any], wanted: Sequence[Any]) -> None:
     """Raise `ValueError` if a column is wanted that the table lacks, or if it has one twice."""
     if missing := [name for name in wanted if name not in names]:
@@ -292,6 +315,11 @@ def _labels(
                 "convert the column to integers or text."
             )
         return torch.from_numpy(column.to_numpy(dtype=np.float32, copy=True)), ()
+    if kind in "iu" and class_names is not None and not _whole(class_names):
+        if all(re.fullmatch(WHOLE, str(each)) for each in class_names):
+            class_names = [int(each) for each in class_names]
+        else:
+            column = column.astype(str)
     if is_text(column) and class_names is None and (why := misread(column, name)):
         raise ValueError(why)
     values = _values(column).tolist()

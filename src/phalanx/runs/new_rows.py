@@ -9,9 +9,13 @@ import torch
 
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Schema, Source
-from phalanx.data.table_files import TableFile, files_of
+from phalanx.data.table_files import CSV, Parquet, TableFile, files_of
 from phalanx.runs.record import Record
 from phalanx.wording import plural
+
+TABLES = {CSV.__name__, Parquet.__name__}
+PATHS = {"path", "test"}  # of these
+NO_PATHS = {"missing", "label", "owner", "drop"}  # of other sources
 
 
 class NewRows(NamedTuple):
@@ -126,13 +130,18 @@ def _data(record: Record) -> Any:
 
 
 def _files_in(form: Any, data_dir: Path | None, skipped: str = "") -> Iterator[Path]:
-    """Yield the files that a part of a configuration names, apart from those of one field."""
+    """Yield the files that a part of a configuration names, apart from those of one field.
+
+    Words for missing values and names of columns are no paths, though "*" and "?" look like patterns of some.
+    """
     if isinstance(form, str):
         with suppress(OSError, ValueError):  # a text that is no path: too long, or with a zero byte
             yield from (file.resolve() for file in files_of(form, data_dir))
     elif isinstance(form, Mapping):
-        for name, value in form.items():
-            if name != skipped:
+        table = str(form.get("class_path")).rpartition(".")[2] in TABLES
+        of = form.get("init_args", {}) if "class_path" in form else form
+        for name, value in of.items():
+            if name != skipped and (name in PATHS if table else name not in NO_PATHS):
                 yield from _files_in(value, data_dir, skipped)
     elif isinstance(form, Sequence):
         for value in form:

@@ -31,7 +31,7 @@ CLASSES = 100  # largest number of classes whose accuracies are recorded one by 
 class Score(NamedTuple):
     """The performance of a model on a set of examples."""
 
-    accuracy: float  # share of labels that are predicted correctly; NaN if the task has no accuracy, or loss is NaN
+    accuracy: float  # share of labels that are predicted correctly; NaN if the task has none, or loss is NaN
     loss: float  # mean per label; of cross-entropy in nats, and its exponential is the perplexity
     by_class: Float[Tensor, "classes"]  # accuracy on the labels of each class; NaN for a class without labels
     extra: Mapping[str, float] = {}  # the other metrics of the task, by name
@@ -42,7 +42,9 @@ def evaluate(model: FlatModule, vector: Vector, data: Dataset, task: Task = CLAS
     """Load `vector` into `model` and evaluate it on `data`.
 
     Every label has the same weight, so a long sequence of labels has more weight than a short one.  If an output is NaN
-    that is no prediction: the loss is NaN then, and with it every accuracy.  (The arg max would be the first class.)
+    or infinite that is no prediction: the loss is NaN then, and with it every accuracy.  (The arg max of NaN would be
+    the first class, and of minus infinity and 0 the second one, with a loss of 0.)  Where there is no label, outputs do
+    not matter.
     """
     return evaluate_each(model, [vector], data, task)[0]
 
@@ -76,16 +78,18 @@ def evaluate_each(
     for vector in vectors:
         model.load(vector)
         measures, total, right, hits = Measures(task, data), list[Tensor](), list[Tensor](), list[Tensor]()
+        finite = list[Tensor | bool]()
         with torch.inference_mode():
             for x, y in parts:
                 outputs = _outputs(model, x) if network is None else network(x)
                 total.append(task.total(outputs, y).double())
+                finite.append(_finite(task, outputs, y, several=_several(data)))
                 measures.add(outputs, y)
                 if data.classes and (correct := task.correct(outputs, y)) is not None:
                     right.append(torch.bincount(correct, minlength=data.classes))
                 if data.owners is not None and (found_right := task.hits(outputs, y)) is not None:
                     hits.append(found_right)
-        loss = float(sum(total)) / labels
+        loss = float(sum(total)) / labels if all(map(bool, finite)) else math.nan
         known = len(right) == len(parts) and not math.isnan(loss)
         of_class = sum(right[1:], right[0]).cpu() if known else unknown
         accuracy = int(of_class.sum()) / labels if known else math.nan
@@ -94,6 +98,29 @@ def evaluate_each(
             by_owner = dict.fromkeys(by_owner, math.nan)
         found.append(Score(accuracy, loss, of_class / counts, measures.results(loss), by_owner))
     return found
+
+
+def _several(data: Dataset) -> bool:
+    """Return whether examples have several labels of classes each, some of which may be missing."""
+    return data.classes > 0 and data.y.ndim > 1
+
+
+def _finite(task: Task, outputs: Any, y: Tensor, *, several: bool) -> Tensor | bool:
+    """Return whether the outputs for a batch are finite, apart from those at positions without a label.
+
+    Args:
+        task: says where the outputs for a position are.
+        outputs: of the model; what is no tensor is not looked at.
+        y: labels or targets.
+        several: whether there are several labels for each example.
+    """
+    if not isinstance(outputs, Tensor) or not outputs.numel():
+        return True
+    predicted, labels = task.scores(outputs, y) if several else (outputs, y)
+    if not several or predicted.ndim != labels.ndim + 1:
+        return torch.stack(outputs.aminmax()).isfinite().all()  # one pass, and no copies of the outputs
+    least, most = predicted.aminmax(dim=1)
+    return ((least.isfinite() & most.isfinite()) | (labels == NO_LABEL)).all()
 
 
 def _by_owner(hits: list[Tensor], data: Dataset) -> dict[int, float]:
@@ -112,8 +139,7 @@ def _by_owner(hits: list[Tensor], data: Dataset) -> dict[int, float]:
 def labels_of_owners(data: Dataset) -> Int[Tensor, "owners"]:
     """Return the number of labels of each owner's examples; of targets, the number of examples."""
     assert data.owners is not None
-    several = data.classes > 0 and data.y.ndim > 1
-    labels = (data.y != NO_LABEL).flatten(1).sum(1) if several else torch.ones(len(data), dtype=torch.int64)
+    labels = (data.y != NO_LABEL).flatten(1).sum(1) if _several(data) else torch.ones(len(data), dtype=torch.int64)
     return torch.bincount(data.owners.cpu(), labels.cpu().double()).long()
 
 
@@ -276,7 +302,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         accuracy: share of the test labels that the served model predicts; mean over honest clients. Where clients are
             served different models and own test examples, each model is tested on those of its clients alone.
         loss: mean loss of the same; cross-entropy is in nats per label.
-        worst_client_accuracy: the smallest of `client_accuracy`; None if the outputs of some client's model are NaN.
+        worst_client_accuracy: the smallest of `client_accuracy`; None if outputs of some client's model are NaN or
+            infinite.
         attack_success: accuracy on the attack's goal, of the models that honest clients are served.
         received_accuracy: by honest client, the accuracy of its model on the whole test set.
         client_accuracy: by honest client, the accuracy of its model on its own test examples, where each client is the
