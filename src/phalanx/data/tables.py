@@ -269,7 +269,7 @@ def _holds_truths(column: Any) -> bool:
     """Return whether a column of objects holds true, false and gaps alone, and not gaps alone."""
     from pandas.api.types import infer_dtype  # noqa: PLC0415  (optional)
 
-    return column.dtype == object and infer_dtype(column, skipna=True) == "boolean"
+    return bool(column.dtype == object and infer_dtype(column, skipna=True) == "boolean")
 
 
 def _check_names(names: Sequence[Any], wanted: Sequence[Any]) -> None:
