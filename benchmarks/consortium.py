@@ -5,7 +5,8 @@ python benchmarks/consortium.py [--seeds 2] [--rows NAME ...] [--data DIR]
 Sizes and class counts are those of examples/hospitals.csv (KatherLab/MediSwarm).  The images are MNIST: digits 0 to 3
 are class 0, 4 to 6 class 1, 7 to 9 class 2; the tests have the mix of classes of all hospitals together.  A perceptron
 of 32 hidden units trains for 10 rounds.  Accuracy in percent, the mean over the seeds: without an attack, and with each
-hospital in turn as the only liar, which sends -1 or -1,000 times its update; the worse one of the two.
+hospital in turn as the only liar, which sends -1 or -1,000 times its update; the worse one of the two.  In rows with a
+false size it also reports a billion examples.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import torch
 from phalanx import Run, Until, simulate
 from phalanx.aggregators import Mean, Median, TrimmedMean
 from phalanx.algorithms import FedAvg
-from phalanx.attacks import Rescale
+from phalanx.attacks import Attack, ReportSize, Rescale, Together
 from phalanx.data import MNIST, Dataset, InMemory, Natural
 from phalanx.models import MLP
 from phalanx.training import Evaluation, LocalSGD
@@ -31,6 +32,7 @@ from phalanx.weighting import AsReported, Ignore, Truncate
 TABLE = Path(__file__).parents[1] / "examples" / "hospitals.csv"
 CLASS = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])  # of each digit
 LIES = (-1.0, -1000.0)
+FALSE = ReportSize(10**9)
 
 
 def hospitals() -> dict[str, list[int]]:
@@ -58,9 +60,9 @@ def examples(folder: Path | None) -> tuple[Dataset, Dataset]:
     return held, Dataset(test.x[kept], CLASS[test.y[kept]], 3)
 
 
-def attacked(run: Run, liar: int, lie: float, folder: Path | None) -> Run:
+def attacked(run: Run, liar: int, lie: Attack, folder: Path | None) -> Run:
     """Return the run with one hospital as the liar: it takes the place of the client that the seed draws."""
-    run = replace(run, attack=Rescale(lie), byzantine=1)
+    run = replace(run, attack=lie, byzantine=1)
     (drawn,) = run.attackers()
     held, test = examples(folder)
     assert held.owners is not None
@@ -78,6 +80,7 @@ ROWS = {
     "cap 0.2, TrimmedMean(0.2)": FedAvg(TrimmedMean(0.2), Truncate(1 / 8, 0.2)),
     "all alike, TrimmedMean(0.125)": FedAvg(TrimmedMean(1 / 8), Ignore()),
 }
+ROWS |= {f"{name}, false size": way for name, way in ROWS.items() if "TrimmedMean" in name and "cap" in name}
 
 
 def accuracy(run: Run) -> float:
@@ -106,8 +109,9 @@ def main() -> None:
     for name in options.rows:
         runs = [replace(base, algorithm=ROWS[name], seed=seed) for seed in range(options.seeds)]
         cells = [fmean(accuracy(run) for run in runs)]
+        lies = [Together(FALSE, Rescale(lie)) if "false" in name else Rescale(lie) for lie in LIES]
         for liar in range(len(names)):
-            by_lie = (fmean(accuracy(attacked(run, liar, lie, options.data)) for run in runs) for lie in LIES)
+            by_lie = (fmean(accuracy(attacked(run, liar, lie, options.data)) for run in runs) for lie in lies)
             cells.append(min(by_lie))
         print(f"| {name} | {' | '.join(f'{cell:.1f}' for cell in cells)} |", flush=True)
 

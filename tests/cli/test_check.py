@@ -15,10 +15,12 @@ from phalanx.aggregators import Aggregator, Krum, Mean, Median
 from phalanx.weighting import AsReported, Ignore
 
 
+@dataclass(frozen=True)
 class Good(Median):
     """A median."""
 
 
+@dataclass(frozen=True)
 class First(Mean):
     """The first row."""
 
@@ -55,6 +57,7 @@ class Told(Median):
             raise TypeError("patience is missing.")
 
 
+@dataclass(frozen=True)
 class Reassuring(AsReported):
     """Says of the sizes as reported that they bound what attackers weigh."""
 

@@ -10,7 +10,7 @@ import math
 import pkgutil
 import random
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from importlib import import_module
 
 import jaxtyping
@@ -24,7 +24,7 @@ from phalanx import aggregators, algorithms, attacks, data, models, training, we
 from phalanx.aggregators import Aggregator, Choice, Mean, Median, Points, PreAggregator
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack, LabelShift, ReportSize
-from phalanx.contracts import breaches
+from phalanx.contracts import breaches, rules
 from phalanx.contracts.breach import examined, same
 from phalanx.contracts.subject import KINDS, examine
 from phalanx.core import Algorithm, InfeasibleError
@@ -410,6 +410,16 @@ class RuleByIdentity(ByIdentity, Median):
     pass
 
 
+class Counting(Median):
+    """Has no decorator: its fields are frozen, and new names are not."""
+
+    calls = 0
+
+    def aggregate(self, points):
+        self.calls += 1
+        return super().aggregate(points)
+
+
 @dataclass(frozen=True)
 class Listing(Median):
     ranks: list = field(default_factory=list)
@@ -483,6 +493,21 @@ class Lopsided(Median):
     def aggregate(self, points):
         alike = bool((points.weights == points.weights[0]).all())
         return super().aggregate(points) if alike else points.combine(points.share)
+
+
+class Headcount(Median):
+    """Follows all once more than half of the rows, by number, lie far to one side in every entry."""
+
+    side = 1.0
+
+    def aggregate(self, points):
+        far = (self.side * points.matrix > 2.9).all(1)
+        crowd = 2 * int(far.sum()) > len(points)
+        return points.combine(points.share) if crowd else super().aggregate(points)
+
+
+class HeadcountBelow(Headcount):
+    side = -1.0
 
 
 class Rooted(Median):
@@ -700,6 +725,7 @@ PLANTED = (
     (Generous, {"counts"}),
     (RuleByIdentity, {"value"}),
     (Listing, {"value"}),
+    (Counting, {"value"}),
     (Twice, {"translation"}),
     (Powers, {"ratios"}),
     (Reviving, {"absence"}),
@@ -709,6 +735,8 @@ PLANTED = (
     (Deep, {"attackers"}),
     (Shallow, {"attackers"}),
     (Lopsided, {"attackers"}),
+    (Headcount, {"attackers"}),
+    (HeadcountBelow, {"attackers"}),
     (Rooted, {"attackers"}),
     (Doubting, {"attackers"}),
     (PassingByIdentity, {"value"}),
@@ -779,10 +807,12 @@ def test_a_property_that_was_not_tried_does_not_hold():
 
 
 def test_a_rule_without_results_has_no_property_of_results():
+    @dataclass(frozen=True)
     class Never(Mean):
         def aggregate(self, points):
             raise InfeasibleError("Never.")
 
+    @dataclass(frozen=True)
     class NaN(Mean):
         def aggregate(self, points):
             return super().aggregate(points) * math.nan
@@ -804,6 +834,34 @@ def test_a_rule_without_results_has_no_property_of_results():
 def test_what_has_no_contract(subject, said):
     with pytest.raises(InfeasibleError, match=re.escape(said)):
         breaches(subject)
+
+
+@dataclass(frozen=True)
+class Initial(Median):
+    k: InitVar[int] = 3
+
+
+class Bare(Median):
+    def __init__(self, k=3):
+        """Keeps nothing."""
+
+
+@pytest.mark.parametrize(
+    ("subject", "said"),
+    [
+        (Initial, "Initial takes k as `InitVar`, which it does not keep: two that differ in it would be equal."),
+        (Bare, "Bare has an `__init__` of its own, with k."),
+    ],
+)
+def test_arguments_that_are_no_fields(subject, said):
+    with pytest.raises(InfeasibleError, match=re.escape(said)):
+        breaches(subject)
+
+
+def test_each_way_to_hold_weight_meets_every_lie():
+    ways = [list(way) for way in rules._held(Median().tolerates(7), 7, 3)]
+    assert len(ways) == 6
+    assert min(map(len, ways)) >= len(rules.LIES) == 8
 
 
 def test_only_what_a_docstring_may_except_can_be_left_out():

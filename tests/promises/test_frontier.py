@@ -11,11 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx.aggregators import Mean
+from phalanx.aggregators import Mean, TrimmedMean
+from phalanx.cli import weights_files
 from phalanx.core import InfeasibleError
-from phalanx.promises.frontier import DIRECTIONS, _updates, frontier
+from phalanx.promises.frontier import DIRECTIONS, LARGEST, _falsely_weighed, _updates, frontier
 from phalanx.promises.frontier_picture import plot_frontier
-from phalanx.weighting import mwp
+from phalanx.weighting import mwp, truncation_bound
 
 HOSPITALS = [[4747, 11836, 1251], [5337, 740, 56], [3571, 2, 35], [1911, 1244, 293], [1678, 42, 58], [904, 120, 96],
              [4, 126, 221], [159, 0, 31]]  # fmt: skip
@@ -65,11 +66,64 @@ def test_no_lie_does_more(found):
             ends = torch.stack([at.rule(rows.index_fill(0, torch.tensor([site]), end), weights) for end in (-1e9, 1e9)])
             lies.append(torch.where((ends[0] - target).abs() > (ends[1] - target).abs(), -1e12, 1e12))
             errors = [error(torch.cat([rows[:site], lie[None], rows[site + 1 :]])) for lie in lies]
-            assert max(errors) == pytest.approx(at.errors[site])
+            assert max(errors) == pytest.approx(at.errors_with_own_sizes[site])
             assert errors.index(max(errors)) == len(errors) - 1, (
                 "the search must find the worst, and multiples must not"
             )
         assert at.clean == pytest.approx(error(rows))
+
+
+def test_a_false_size_gives_any_site_the_cap(found):
+    """The smallest hospital does as much harm as one of 26,928 examples, and uniform weights ignore sizes."""
+    N = np.asarray(SIZES)
+    rows, target = _updates(N, HOSPITALS)
+    at = found.best.weighing
+    for site in (5, 6, 7):
+        reported = N.copy()
+        reported[site] = 10**9
+        weights = torch.from_numpy(np.minimum(reported, truncation_bound(reported, 1 / 8, 0.44)).astype(float))
+        assert float(weights[site] / weights.sum()) == pytest.approx(0.44, abs=1e-4)
+        ends = torch.stack([at.rule(rows.index_fill(0, torch.tensor([site]), end), weights) for end in (-1e9, 1e9)])
+        moved = float((ends - target).abs().amax(0).norm() / target.norm())
+        assert at.errors[site] == pytest.approx(moved, rel=1e-3)
+        assert at.errors[site] > 4 * at.errors_with_own_sizes[site]
+    assert found.uniform.errors == found.uniform.errors_with_own_sizes
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_no_size_does_more(data):
+    """On a grid of what up to three liars report: every honest site keeps its share, so the error is no larger.
+
+    Sizes are in a billionth of an example, so that no bound is rounded down; in whole examples, a share may differ by
+    one part in U*.
+    """
+    sizes = data.draw(st.lists(st.integers(1, 40) | st.integers(1, 5000), min_size=4, max_size=8))
+    f = data.draw(st.integers(1, (len(sizes) - 1) // 2))
+    cap = data.draw(st.sampled_from([Fraction(c, 100) for c in range(1, 50) if c * len(sizes) > 100 * f]))
+    liars, N = tuple(data.draw(st.permutations(range(len(sizes))))[:f]), np.asarray(sizes)
+    honest = [site for site in range(len(sizes)) if site not in liars]
+    rows, target = _updates(N, None)
+    updates, rule = rows.repeat(1, 2), TrimmedMean(float(cap))
+    updates[list(liars)] = torch.cat([rows.amax(0) + 1, rows.amin(0) - 1])
+
+    def error(weights):
+        return float((rule(updates, weights).reshape(2, -1) - target).abs().amax(0).norm() / target.norm())
+
+    worst = _falsely_weighed(N, liars, cap)
+    assert worst[list(liars)].sum() / worst.sum() == pytest.approx(float(cap))
+    most = error(torch.from_numpy(worst))
+    grid = sorted({1, *sizes, *np.geomspace(1, 10 * N.sum(), {1: 150, 2: 16, 3: 6}[f]).astype(int).tolist()})
+    for reported in itertools.combinations_with_replacement(grid, f):
+        for unit in (1, 10**9):
+            every = {site: unit * n for site, n in enumerate(sizes)}
+            every |= {site: unit * n for site, n in zip(liars, reported, strict=True)}
+            bound = truncation_bound(every, f / len(sizes), float(cap))
+            weights = np.array([min(size, bound) / unit for size in every.values()])
+            slack = unit / bound if unit == 1 else 1e-9
+            shares = weights / weights.sum()
+            assert (shares[honest] >= (worst / worst.sum())[honest] * (1 - slack) - 1e-12).all(), (reported, unit)
+        assert error(torch.from_numpy(weights)) <= most * (1 + 1e-6), reported
 
 
 def test_the_worst_pair_is_found_among_all():
@@ -80,7 +134,7 @@ def test_the_worst_pair_is_found_among_all():
     rows, target = _updates(np.asarray(sizes), counts)
     at = found.points[0].weighing
     weights, errors = torch.tensor(np.minimum(sizes, at.bound)).double(), {}
-    for pair in itertools.combinations(range(5), 2):
+    for pair in itertools.combinations(range(5), 2):  # all weigh alike, whatever they report
         ends = torch.stack([at.rule(rows.index_fill(0, torch.tensor(pair), end), weights) for end in (-1e9, 1e9)])
         errors[pair] = float((ends - target).abs().amax(0).norm() / target.norm())
     assert at.worst == pytest.approx(max(errors.values()))
@@ -117,6 +171,11 @@ def test_every_cap_is_kept_and_tolerated(sizes, liars):
         assert found.points[-1].weighing.shares == pytest.approx(found.reported.shares)
 
 
+def test_the_largest_sizes_do_not_overflow():
+    assert LARGEST == weights_files.MOST
+    assert frontier([LARGEST] * 300).reported.shares == pytest.approx([1 / 300] * 300)
+
+
 def test_sizes_that_are_alike_need_no_cap():
     found = frontier([100] * 5)
     assert [point.cap for point in found.points] == [Fraction(1, 5)]
@@ -142,7 +201,8 @@ def test_the_same_file_gives_the_same_bits(found):
         (([5, 6, 7], [[4.5, 0.5], [6, 0], [7, 0]]), "whole numbers"),
         (([5, 6, 7], [[5], [6, 0], [7]]), "a row for each site"),
         (([5.5, 6, 7],), "integers of at least 1, got 5.5"),
-        (([2**63, 6, 7],), "at most"),
+        (([LARGEST + 1, 6, 7],), "at most"),
+        (([2**62] * 3,), "at most"),
         (([1] * 301,), "at most 300 sites"),
         (([5],), "at least two sites, got 1"),
         (([5, 0, 7],), "at least 1"),

@@ -368,7 +368,7 @@ def weights() -> Parser:
     help_ = (
         "Try all caps on the weight of one site, or of --alpha of them, and show the clean error and the worst site. "
         "Both are relative errors of a trimmed mean of modelled updates: a site sends what its class counts say, with "
-        "noise that falls with its size. A liar sends what does most."
+        "noise that falls with its size. A liar sends what does most, and reports the size that does most."
     )
     parser.add_to_group(group, "--frontier", action="store_true", help=help_)
     help_ = "Names of the columns, or keys, of the examples of each class; without them, sites are taken to be alike."

@@ -105,14 +105,19 @@ def _weights(found: Frontier, chosen: Point, reported: ReportedSizes) -> Table:
     """Return a table of the weights of each site in three ways, and of the error if it lies."""
     table = _table("Share of the weight, and the error if a site lies")
     table.add_column("site", overflow="fold")
-    for heading in ("examples", "reported", "error", _capped(chosen), "error", "all alike", "error"):
+    for heading in ("examples", "reported", _capped(chosen), "own size", "any size", "all alike", "error"):
         table.add_column(heading, justify="right")
-    sizes = np.asarray(reported.sizes)
+    sizes, capped, alike = np.asarray(reported.sizes), chosen.weighing, found.uniform
     order = np.argsort(-sizes, kind="stable").tolist()
     for site in order[:LISTED]:
-        ways = _ways(found, chosen).values()
-        cells = [cell for way in ways for cell in (percent(way.shares[site]), _error(way.errors.get(site)))]
-        table.add_row(escape(shown(reported.names[site], 40)), f"{sizes[site]:,}", *cells)
+        table.add_row(
+            escape(shown(reported.names[site], 40)),
+            f"{sizes[site]:,}",
+            *(percent(way.shares[site]) for way in (found.reported, capped)),
+            *(_error(errors.get(site)) for errors in (capped.errors_with_own_sizes, capped.errors)),
+            percent(alike.shares[site]),
+            _error(alike.errors.get(site)),
+        )
     if len(order) > LISTED:
         table.add_row(f"and {len(order) - LISTED:,} more")
     return table
@@ -157,16 +162,23 @@ def _as_good(sizes: NDArray[np.int64], way: WeighingCost) -> float:
 
 
 def _meaning(found: Frontier) -> str:
-    who = "A site that lies knows them all, and sends" if found.liars == 1 else "Sites that lie know them all, and send"
+    one = found.liars == 1
+    who = "A site that lies knows them all, and sends" if one else "Sites that lie know them all, and send"
+    report = (
+        "Under 'own size' it reports what it holds; otherwise any size, and the largest is the worst."
+        if one
+        else "Under 'own size' they report what they hold; otherwise any sizes, and the largest are the worst."
+    )
     if found.uniform.exact:
-        worst = f"No lie of {'one site' if found.liars == 1 else f'any {found.liars} sites'} does more."
+        sizes = "size it reports" if one else "sizes they report"
+        worst = f"No lie of {'one site' if one else f'any {found.liars} sites'} does more, whatever {sizes}."
     else:
-        sets = "sites were" if found.liars == 1 else "sites, each with the heaviest others, were"
+        sets = "sites were" if one else "sites, each with the heaviest others, were"
         worst = f"Only the {found.uniform.tried} heaviest {sets} tried: others may do more."
     return (
         "Errors are of modelled updates, relative to the update of all examples: a site sends its class proportions in "
         f"random directions, with noise of variance {NOISE**2:g} / n. {who} in each entry more, or less, than all "
-        f"others, whichever does most. A mean has no bound. {worst}"
+        f"others, whichever does most. {report} A mean has no bound. {worst}"
     )
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import FrozenInstanceError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +38,7 @@ class Examined(NamedTuple):
 
 
 Found = tuple[str, str] | None  # a counterexample: the sentence, and the example; None: one more case that holds
+UNUSED = "phalanx_unused"  # a name that no field has
 TRIED = None  # a case that holds; a property without any was not tried
 Make = Callable[[int, int], Any]  # makes the subject for m clients, f of them Byzantine
 Property = Callable[[Make], Iterator[Found]]
@@ -72,10 +72,11 @@ def value(subject: Any) -> Iterator[Found]:
     if not dataclasses.is_dataclass(subject) or isinstance(subject, type):
         yield "Its class must be a dataclass with `frozen=True`.", f"{type(subject).__name__} is none."
         return
-    for field in dataclasses.fields(subject):
-        with suppress(FrozenInstanceError):
-            setattr(subject, field.name, getattr(subject, field.name))
-            yield "It must be immutable: its class a dataclass with `frozen=True`.", f"`{field.name}` could be set."
+    for name in (*(field.name for field in dataclasses.fields(subject)), UNUSED):
+        with suppress(AttributeError):  # FrozenInstanceError is one; without frozen, slots have no place for new names
+            setattr(subject, name, getattr(subject, name, None))
+            said = "a name that is no field" if name == UNUSED else f"`{name}`"
+            yield "It must be immutable: put `@dataclass(frozen=True)` before its class.", f"{said} could be set."
     yield TRIED
     if hasattr(subject, "canonical"):  # it says itself what identifies it
         return

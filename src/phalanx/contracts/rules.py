@@ -27,6 +27,7 @@ SIGNS: tuple[Callable[[int, int], Tensor], ...] = (  # of the entries of some at
     lambda f, d: (1.0 - 2 * (torch.arange(d) % 2)).expand(f, d),  # by turns in entries
     lambda f, d: (1.0 - 2 * (torch.arange(f) % 2))[:, None].expand(f, d),  # and in attackers
 )
+LIES = (*itertools.product(SIGNS, (torch.float32, torch.float64)),)
 EXCEPTIONS = ("translation", "scaling", "order")  # properties that a rule's docstring may except
 
 
@@ -225,12 +226,12 @@ def _attackers(make: Make) -> Iterator[Found]:
     most = {m: f for m, f in dict(federations(make)).items() if f}  # the last of each number of rows
     if not most:
         raise UntriedError("its `tolerates` bounds no range, distance or length")
-    kinds = itertools.cycle(itertools.product(SIGNS, (torch.float32, torch.float64)))
     lies = itertools.count()
     for m, f in most.items():
         made = _made(make, m, f, Median())
         said = made.tolerates(m)
-        for (liars, weights), (signs, dtype), lie in zip(_held(said, m, f), kinds, lies, strict=False):
+        every = (zip(cases, itertools.cycle(LIES), strict=False) for cases in _held(said, m, f))
+        for ((liars, weights), (signs, dtype)), lie in zip(itertools.chain(*every), lies, strict=False):
             magnitude = LEAST * (MOST / LEAST) ** (lie * GOLDEN % 1)
             U = rows(m, seed=9, dtype=dtype)
             attacked = U.clone()
@@ -241,16 +242,23 @@ def _attackers(make: Make) -> Iterator[Found]:
             yield TRIED
 
 
-def _held(said: Tolerance, m: int, f: int) -> Iterator[tuple[list[int], Tensor | None]]:
-    """Yield attackers, with weights by which they hold what is tolerated: f alike, f unlike, one heavy, many light."""
+Held = tuple[list[int], Tensor | None]  # attackers, and the weights of all
+
+
+def _held(said: Tolerance, m: int, f: int) -> Iterator[Iterator[Held]]:
+    """Yield ways to hold what is tolerated, each with cases for every lie: f alike, f unlike, one heavy, many light."""
     draw = generator(m, "attackers")
-    for first in range(m):
-        yield [(first + k) % m for k in range(f)], None
-    yield from ((torch.randperm(m, generator=draw)[:f].tolist(), None) for _ in range(2 * m))
-    if said.equal:
-        return
-    held = float(said.share) * (1 - 1e-3 * said.strict) if said.means == "range" else f / m
-    for first, many in itertools.product(range(m), (f, f, 1, m // 2 + 1)):
+    sets = max(m, len(LIES))
+    yield (([(first + k) % m for k in range(f)], None) for first in range(sets))
+    yield ((torch.randperm(m, generator=draw)[:f].tolist(), None) for _ in range(2 * m))
+    if not said.equal:
+        held = float(said.share) * (1 - 1e-3 * said.strict) if said.means == "range" else f / m
+        yield from (_unlike(held, m, many, sets, draw) for many in (f, f, 1, m // 2 + 1))
+
+
+def _unlike(held: float, m: int, many: int, sets: int, draw: torch.Generator) -> Iterator[Held]:
+    """Yield sets of attackers, with random weights of which they hold a share."""
+    for first in range(sets):
         liars = [(first + k) % m for k in range(many)]
         weights = 0.1 + torch.rand(m, generator=draw, dtype=torch.float64)
         honest = torch.ones(m, dtype=torch.bool).index_fill(0, torch.tensor(liars), value=False)

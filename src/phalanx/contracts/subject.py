@@ -76,7 +76,13 @@ def made_for(subject: Any, settings: Mapping[str, Any], m: int, f: int) -> Any:
     """
     every = dataclasses.fields(subject) if dataclasses.is_dataclass(subject) else ()
     fields = [field for field in every if field.init]
-    if own := sorted(inspect.signature(subject).parameters.keys() - {field.name for field in fields}):
+    own = sorted(inspect.signature(subject).parameters.keys() - {field.name for field in fields})
+    if initial := [name for name in own if getattr(subject, "__dataclass_fields__", {}).get(name)]:
+        raise InfeasibleError(
+            f"{subject.__name__} takes {', '.join(initial)} as `InitVar`, which it does not keep: two that differ in "
+            "it would be equal. Make it a field."
+        )
+    if own:
         raise InfeasibleError(
             f"{subject.__name__} has an `__init__` of its own, with {', '.join(own)}. Make it a frozen dataclass, "
             "which has a field for each."
@@ -114,11 +120,13 @@ def breaches(subject: type, without: Collection[str] = (), **settings: Any) -> l
         InfeasibleError: it is none of these, or needs fields that are not given.
 
     Examples:
+        >>> from dataclasses import dataclass
         >>> from phalanx.aggregators import Mean, Median
         >>> from phalanx.contracts import breaches
         >>> breaches(Median)
         []
-        >>> class First(Mean):
+        >>> @dataclass(frozen=True)
+        ... class First(Mean):
         ...     def aggregate(self, points):
         ...         return points.matrix[0].clone()
         >>> [breach.property for breach in breaches(First)]

@@ -10,13 +10,22 @@ and a a Gaussian vector that all sites share.  The target is a . p for all examp
 The worst that given liars can do is exact.  An entry of a trimmed mean does not fall as an update grows, so it is
 farthest from the target if all liars send numbers beyond those of all others, either above or below.  A mean has no
 worst: its error grows with the lie.
+
+Liars may report false sizes, too, and the largest are the worst: they leave every honest site its smallest share, and
+what these lose goes to the liars, beyond all others.  The proof: let f liars keep L, the f heaviest sites T, and all
+sites W = H(U) + L, where H(U) = sum of min(n, U) over the honest.  Truncation keeps T <= c W for the cap c, and T = c W
+if it truncates any.  Without limit to what is reported, f U' = c (H(U') + f U') = c W'.  An honest site that is
+truncated has a share of U / W >= c / f, which no share exceeds in the second case.  Another has n / W, and W <= W':
+if not, V = c W / f > U' would have f V > c (H(V) + f V), so that H(U) + L > H(V) + f V, and the honest would keep more
+above V than the liars lack of f V.  Then the f heaviest keep more than f V = c W, which truncation does not allow.
+This is of U* before it is rounded down to a whole number, which changes a share by about one part in U*.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations, islice
 from math import ceil, comb, inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,14 +35,15 @@ from phalanx.aggregators import Mean, TrimmedMean
 from phalanx.core import InfeasibleError, Matrix, Rule, Vector
 from phalanx.rng import generator
 from phalanx.weighting import truncation_bound
-from phalanx.weighting.truncation import check_sizes, heaviest, total
+from phalanx.weighting.truncation import Sorted, check_sizes, heaviest, total
 from phalanx.wording import plural
 
 DIRECTIONS = 512
 NOISE = 3.0  # standard deviation of the update of one example; classes differ by one
 MOST = 300  # sites; more take over ten seconds
 TRIED = 10_000  # rows in all the sets of liars that are tried for a cap; more take over ten seconds
-LARGEST = 2**62  # size
+LARGEST = 10**15  # size; sums of 300 have less than 64 bits
+FINE = 10**9  # parts of an example, to which a bound of false sizes is exact
 STEP = Fraction(1, 100)  # between caps
 
 
@@ -49,13 +59,14 @@ class WeighingCost(NamedTuple):
     shares: tuple[float, ...]  # of the weight, of each site
     clean: float  # error while all are honest
     errors: dict[int, float]  # largest error by site, of the sets of liars that were tried with it; infinite by a mean
+    errors_with_own_sizes: dict[int, float]  # and if these report the sizes that they have
     liars: tuple[int, ...]  # of the sets that were tried, the one with the largest error
     tried: int  # number of these sets
     exact: bool  # whether they are all: if not, other liars may do more
 
     @property
     def worst(self) -> float:
-        """The largest error of the sets of liars that were tried: of all, if `exact`."""
+        """The largest error of the sets of liars that were tried, whatever sizes they report: of all, if `exact`."""
         return max(self.errors.values())
 
 
@@ -109,7 +120,7 @@ def frontier(
     these are few; otherwise the heaviest sites, each with the heaviest others.
 
     Args:
-        sizes: the size that each site reports, at least 1.
+        sizes: the size of each site, from 1 to 10^15. A liar may report another.
         counts: the number of examples of each class, by site; each row sums to the site's size. None: all sites are
             taken to hold the same mix, and only noise costs anything.
         liars: number of sites that may lie at once.
@@ -146,7 +157,7 @@ def frontier(
     end = min(most, Fraction(1, 2))
     inner = [c * STEP for c in range(ceil(alike / STEP), ceil(end / STEP)) if c * STEP > alike]
     caps = [alike, *inner, *([most] if alike < most < Fraction(1, 2) else [])]
-    points = [Point(cap, _weighed(sent, _bound(N, liars, cap), TrimmedMean(float(cap)))) for cap in caps]
+    points = [Point(cap, _weighed(sent, _bound(N, liars, cap), TrimmedMean(float(cap)), cap)) for cap in caps]
     reported = _weighed(sent, int(N.max()), Mean())
     return Frontier(liars, cost, tuple(points), reported, points[0].weighing)
 
@@ -172,31 +183,41 @@ def _updates(N: NDArray[np.int64], counts: Sequence[Sequence[int]] | None) -> tu
     return sent, torch.from_numpy(held.sum(0) / N.sum()) @ a
 
 
-def _weighed(sent: Modelled, bound: int, rule: TrimmedMean | Mean) -> WeighingCost:
-    """Return what weights min(n, bound) cost with a rule, and what the worst sites do."""
+def _weighed(sent: Modelled, bound: int, rule: TrimmedMean | Mean, cap: Fraction | None = None) -> WeighingCost:
+    """Return what weights min(n, bound) cost with a rule, and what the worst sites do; all is tolerated up to a cap."""
     N, rows, target, liars = sent
     kept = np.minimum(N, bound)
-    weights = torch.from_numpy(kept.astype(np.float64))
 
-    def error(updates: Matrix) -> float:
+    def error(updates: Matrix, weights: NDArray[Any]) -> float:
         """Return the largest error of some matrices, which are next to each other, if each entry may be of any."""
-        found = rule(updates, weights).reshape(-1, DIRECTIONS)
+        found = rule(updates, torch.from_numpy(weights.astype(np.float64))).reshape(-1, DIRECTIONS)
         return float((found - target).abs().amax(0).norm() / target.norm())
 
     beyond = torch.cat([rows.amax(0) + 1, rows.amin(0) - 1])
     sets, exact = _sets(N, liars)
-    errors = dict[int, float]()
+    errors, own = dict[int, float](), dict[int, float]()
     most, worst = -inf, sets[0]
     for each in sets:
         updates = rows.repeat(1, 2)
         updates[list(each)] = beyond
-        does = error(updates) if isinstance(rule, TrimmedMean) else inf
+        does = inf if cap is None else error(updates, kept)
+        own |= {site: max(does, own.get(site, 0.0)) for site in each}
+        does = inf if cap is None else max(does, error(updates, _falsely_weighed(N, each, cap)))
         errors |= {site: max(does, errors.get(site, 0.0)) for site in each}
         if does > most:
             most, worst = does, each
     held = Fraction(heaviest(kept, liars), total(kept))
     shares = tuple((kept / kept.sum()).tolist())
-    return WeighingCost(rule, held, bound, shares, error(rows), errors, worst, len(sets), exact)
+    return WeighingCost(rule, held, bound, shares, error(rows, kept), errors, own, worst, len(sets), exact)
+
+
+def _falsely_weighed(N: NDArray[np.int64], liars: tuple[int, ...], cap: Fraction) -> NDArray[np.float64]:
+    """Return the weights at a cap if liars report the worst sizes, those that are without limit."""
+    if cap == Fraction(len(liars), len(N)):
+        return np.ones(len(N))
+    reported = {site: FINE * n for site, n in enumerate(N.tolist())} | dict.fromkeys(liars, FINE * 2 * total(N))
+    bound = Sorted(reported).bound(len(liars), cap)
+    return np.array([min(size, bound) / FINE for size in reported.values()])
 
 
 def _sets(N: NDArray[np.int64], liars: int) -> tuple[list[tuple[int, ...]], bool]:
