@@ -90,7 +90,7 @@ def test_a_false_size_gives_any_site_the_cap(found):
     assert found.uniform.errors == found.uniform.errors_with_own_sizes
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_no_size_does_more(data):
     """On a grid of what up to three liars report: every honest site keeps its share, so the error is no larger.
@@ -150,7 +150,7 @@ def test_a_worst_of_some_is_not_called_exact():
     assert not frontier([*range(1, 112)]).uniform.exact
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 5000), min_size=3, max_size=9), st.integers(1, 3))
 def test_every_cap_is_kept_and_tolerated(sizes, liars):
     if 2 * liars >= len(sizes):

@@ -133,7 +133,7 @@ def frontier(
     Example:
         >>> found = frontier([900, 300, 200, 100, 100], [[800, 100], [100, 200], [150, 50], [90, 10], [50, 50]])
         >>> float(found.points[0].cap), len(found.points)
-        (0.2, 31)
+        (0.2, 30)
     """
     check_sizes(dict(enumerate(sizes)))
     if max(sizes) > LARGEST:
