@@ -167,7 +167,7 @@ class Study:
         return tuple(value for axis, value in labels.items() if self.worst is None or axis != "attack")
 
     def _plan(self, settings: Settings, seed: int) -> Run:
-        return applied(replace(self.base, seed=seed), settings)
+        return applied(self.base, {"seed": seed, **settings})
 
     @property
     def folder(self) -> Path:
