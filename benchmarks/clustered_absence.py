@@ -102,9 +102,9 @@ def absent() -> Iterator[Row]:
         ", same slow": {"latency": Lognormal()},
     }
     options = {
-        "paper": ClusteredFL(),
-        "min_reported": ClusteredFL(min_reported=0.75),
-        "memory": ClusteredFL(min_reported=0.75, memory=Memory()),
+        "paper": ClusteredFL(memory=None),
+        "min_reported": ClusteredFL(min_reported=0.75, memory=None),
+        "memory": ClusteredFL(min_reported=0.75),
     }
     for name, algorithm in options.items():
         for who, how in waits.items():
@@ -157,7 +157,7 @@ def fifth() -> Iterator[Row]:
     plan = replace(FIFTH, until=Until(steps=300))
     yield "given the groups", replace(plan, algorithm=Known(min_round=10**6))
     yield "FedAvg", replace(plan, algorithm=FedAvg())
-    yield "paper", replace(plan, algorithm=ClusteredFL())
+    yield "paper", replace(plan, algorithm=ClusteredFL(memory=None))
     memory = Memory(rate=0.5, reuse=0)
     profiles = ClusteredFL(memory=memory, compare="profiles", min_gap=0.1, min_part_size=10)
     yield "memory, profiles", replace(plan, algorithm=profiles)
@@ -171,7 +171,7 @@ def digits() -> Iterator[Row]:
     plan = replace(FIFTH, data=few, groups=HeldDigits(), until=Until(steps=100))
     yield "given the groups", replace(plan, algorithm=Known(min_round=10**6))
     yield "FedAvg", replace(plan, algorithm=FedAvg())
-    yield "paper", replace(plan, algorithm=ClusteredFL())
+    yield "paper", replace(plan, algorithm=ClusteredFL(memory=None))
     memory = Memory(rate=0.5, reuse=0)
     yield "memory", replace(plan, algorithm=ClusteredFL(memory=memory, min_reported=0.9, min_part_size=10))
 

@@ -28,7 +28,7 @@ ATTACKS: Mapping[str, Attack] = {
     "SignFlip": SignFlip(),
     "ALIE": ALIE(),
 }
-METHODS: Mapping[str, ByzantineCFL] = {"IfUnlike": ByzantineCFL(exclusion=IfUnlike()), "AtOnce": ByzantineCFL()}
+METHODS: Mapping[str, ByzantineCFL] = {"IfUnlike": ByzantineCFL(), "AtOnce": ByzantineCFL.as_published()}
 ROUNDS, MANY, FEWER = 100, 100, 40  # rounds; from how many clients on there are fewer, and how many
 SHARE = 0.3
 Cell = tuple[int, str, int, str]  # clients, attack, seed, method

@@ -40,7 +40,7 @@ MINUTES = {"quick": 0.1, "paper": 0.1}
 CLIENTS, EACH, TESTS, CLUSTERS = 20, 40, 400, 2
 ROUNDS = 60
 SPREAD = 0.25  # standard deviation of the points around their centre
-METHODS: Mapping[str, Algorithm] = {"FL": FedAvg(), "CFL": ClusteredFL()}
+METHODS: Mapping[str, Algorithm] = {"FL": FedAvg(), "CFL": ClusteredFL(memory=None)}
 EASY, POOR = 95.0, 80.0  # percent: the clusters' models reach the first, the common model stays below the second
 
 Problem = Literal["XOR", "contradiction"]

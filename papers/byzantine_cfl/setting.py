@@ -42,8 +42,8 @@ SCENARIOS: Mapping[str, Attack | None] = {
 STABLE = "CFL, until stable"
 METHODS: Mapping[str, Algorithm] = {
     "FL": FedAvg(preprocess=Ignore()),
-    "CFL": ByzantineCFL(),
-    STABLE: ByzantineCFL(until_stable=True),
+    "CFL": ByzantineCFL.as_published(),
+    STABLE: replace(ByzantineCFL.as_published(), until_stable=True),
 }
 ADVERSARIES = 0.3  # of all clients
 THRESHOLD = 0.02

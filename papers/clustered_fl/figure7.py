@@ -31,9 +31,9 @@ INCONGRUENT, CONGRUENT = "swapped labels", "digits 0 to 4, and 5 to 9"
 PAIR = SwappedLabels(((1, 7), (3, 5)))
 EARLY, LATE = slice(10, 20), slice(-10, None)  # compared rounds: during training, and at its end
 FALLS, STAYS = 1 / 3, 1 / 2  # shares of the largest norm: below the first it has fallen, above the second it has not
-SPLIT = ClusteredFL()  # with its default thresholds
-LATER = ClusteredFL(min_round=250)
-PATIENT = ClusteredFL(min_round=100, patience=10)
+SPLIT = ClusteredFL(memory=None)  # with its default thresholds
+LATER = replace(SPLIT, min_round=250)
+PATIENT = replace(SPLIT, min_round=100, patience=10)
 SETTINGS: Mapping[str, tuple[ClusteredFL, int, int]] = {  # the rule, rounds, expected number of clusters at the end
     "20 clients, one distribution": (SPLIT, 60, 1),
     "20 clients, swapped labels": (SPLIT, 60, 4),

@@ -20,7 +20,9 @@ from phalanx.runs.plan import Run
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 
-NEVER = ClusteredFL(min_round=1_000_000)  # federated learning as clustered federated learning without splits
+NEVER = ClusteredFL(
+    min_round=1_000_000, memory=None
+)  # federated learning as clustered federated learning without splits
 BATCH, EPOCHS = 100, 3  # of all experiments of the paper
 TESTS = 2000  # test images, drawn at random
 ROOT = "0"  # the cluster of all clients, as a trace names it

@@ -38,8 +38,8 @@ class Stages:
     def runs(self, names: Sequence[str], seed: int) -> dict[str, Run]:
         """Return the runs of these names; all are `Watched`, which does not change results."""
         assert self.base.groups is not None
-        split = ClusteredFL(split_rounds=self.splits, min_gap=0.0)
-        known = {FL: NEVER, FEWER: NEVER, CFL: split, CHOICE: split, DEFAULT: ClusteredFL()}
+        split = replace(ClusteredFL.as_published(), split_rounds=self.splits)
+        known = {FL: NEVER, FEWER: NEVER, CFL: split, CHOICE: split, DEFAULT: ClusteredFL(memory=None)}
         until = Until(steps=self.rounds)
         return {
             name: replace(

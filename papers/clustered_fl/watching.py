@@ -85,7 +85,7 @@ class Watched(Algorithm[WatchedState]):
 
     observed: ClassVar[tuple[str, ...]] = ("gaps", "correct", "gradient_gaps", "kinds", "divided", "norms")
 
-    algorithm: ClusteredFL = ClusteredFL()
+    algorithm: ClusteredFL = ClusteredFL(memory=None)
     groups: Groups = SwappedLabels()
     gradients: bool = False
 

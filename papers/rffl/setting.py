@@ -173,12 +173,12 @@ def algorithm(method: str, clients: int, size: Size, attackers: int = 0) -> Algo
     """Return a method with its settings for these numbers of participants and attackers."""
     if method == BY_CLASS:
         side = 32 if isinstance(size.model, XuLyuMnistCNN) else 28  # of MNIST's images, which alone have this method
-        return RFFL(agreement=ByClass.of(size.model, (1, side, side), 10), probation=10)
+        return replace(RFFL.as_published(), agreement=ByClass.of(size.model, (1, side, side), 10), probation=10)
     n = clients + attackers
     krum = MultiKrum(f=n - round(0.8 * n), m=round(0.8 * n))
     known: dict[str, Algorithm] = {
-        "RFFL": RFFL(),
-        FIXED: RFFL(clip=size.gamma),
+        "RFFL": RFFL.as_published(),
+        FIXED: replace(RFFL.as_published(), clip=size.gamma),
         OURS: RFFL(own="replaced", min_coherence=1.5),
         "FedAvg": FedAvg(),
         "q-FFL": QFedAvg(q=0.1, lr=size.learning_rate(clients)),

@@ -22,7 +22,7 @@ def begin(algorithm, m, d=2):
 
 @few_parameters
 def test_the_opposite_direction_is_removed_before_it_is_averaged():
-    algorithm = ByzantineCFL()
+    algorithm = ByzantineCFL.as_published()
     state, ready = begin(algorithm, 3)
     assert ready == {0, 1, 2}
     state, ready = algorithm.step(state, updates([[1.0, 0.0], [-5.0, 0.0], [3.0, 0.0]]))
@@ -36,7 +36,7 @@ def test_the_opposite_direction_is_removed_before_it_is_averaged():
 
 @few_parameters
 def test_removed_clients_are_ignored_for_good():
-    algorithm = ByzantineCFL()
+    algorithm = ByzantineCFL.as_published()
     state, _ = begin(algorithm, 3)
     state, _ = algorithm.step(state, updates([[1.0, 0.0], [-5.0, 0.0], [3.0, 0.0]]))
     state, _ = algorithm.step(state, updates([[1.0, 0.0], [100.0, 0.0], [1.0, 0.0]]))
@@ -47,7 +47,7 @@ def test_removed_clients_are_ignored_for_good():
 
 @few_parameters
 def test_no_split_at_or_above_the_threshold():
-    algorithm = ByzantineCFL(threshold=0.0)
+    algorithm = ByzantineCFL(threshold=0.0, exclusion=AtOnce())
     state, _ = begin(algorithm, 3)
     state, _ = algorithm.step(state, updates([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     assert state.alpha_cross == 0.0, "equal to the threshold, not below"
@@ -57,7 +57,7 @@ def test_no_split_at_or_above_the_threshold():
 @few_parameters
 def test_one_split_a_round_or_until_stable():
     rows = [[1.0, 0.0, 0.0], [1.0, 0.1, 0.0], [1.0, 0.2, 0.0], [1.0, 0.3, 0.0], [-0.1, 0.0, 1.0], [-0.1, 0.0, -1.0]]
-    once, all_at_once = ByzantineCFL(), ByzantineCFL(until_stable=True)
+    once, all_at_once = ByzantineCFL.as_published(), ByzantineCFL(exclusion=AtOnce(), until_stable=True)
     state, _ = begin(once, 6, 3)
     state, _ = once.step(state, updates(rows))
     assert len(state.benign) == 5
@@ -72,7 +72,7 @@ def test_one_split_a_round_or_until_stable():
 @few_parameters
 @pytest.mark.parametrize("until_stable", [False, True])
 def test_equal_halves_are_not_separated_and_the_verdicts_say_so(until_stable):
-    algorithm = ByzantineCFL(until_stable=until_stable)
+    algorithm = ByzantineCFL(exclusion=AtOnce(), until_stable=until_stable)
     state, _ = begin(algorithm, 4)
     state, _ = algorithm.step(state, updates([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]]))
     assert state.benign == {0, 1, 2, 3}
@@ -82,7 +82,7 @@ def test_equal_halves_are_not_separated_and_the_verdicts_say_so(until_stable):
 
 @few_parameters
 def test_never_leaves_half_of_the_enrolled_clients_or_fewer():
-    algorithm = ByzantineCFL(until_stable=True)
+    algorithm = ByzantineCFL(exclusion=AtOnce(), until_stable=True)
     state, _ = begin(algorithm, 5, 5)
     for _ in range(5):
         state, _ = algorithm.step(state, updates(torch.eye(5).tolist()))
@@ -91,7 +91,7 @@ def test_never_leaves_half_of_the_enrolled_clients_or_fewer():
 
 @few_parameters
 def test_zero_updates_leave_and_all_zero_is_no_disagreement():
-    algorithm = ByzantineCFL()
+    algorithm = ByzantineCFL.as_published()
     state, _ = begin(algorithm, 4)
     after, _ = algorithm.step(state, updates([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]))
     assert after.benign == {0, 1, 2}
@@ -101,7 +101,7 @@ def test_zero_updates_leave_and_all_zero_is_no_disagreement():
 
 @few_parameters
 def test_scale_does_not_matter():
-    algorithm = ByzantineCFL()
+    algorithm = ByzantineCFL.as_published()
     state, _ = begin(algorithm, 3)
     for scale in (1e-20, 1.0, 1e12):
         rows = [[1.0, 0.0], [-1.0 * scale, 0.0], [3.0, 0.0]]
@@ -110,11 +110,11 @@ def test_scale_does_not_matter():
 
 @few_parameters
 def test_a_single_client_and_a_robust_rule_inside():
-    algorithm = ByzantineCFL()
+    algorithm = ByzantineCFL.as_published()
     state, _ = begin(algorithm, 1)
     state, _ = algorithm.step(state, updates([[1.0, 2.0]]))
     assert (state.alpha_cross, state.model.tolist()) == (None, [1.0, 2.0])
-    robust = ByzantineCFL(aggregate=Median())
+    robust = ByzantineCFL(exclusion=AtOnce(), aggregate=Median())
     state, _ = begin(robust, 3, 1)
     state, _ = robust.step(state, updates([[1.0], [2.0], [1000.0]]))
     assert state.model.tolist() == [2.0]
@@ -124,7 +124,7 @@ def test_a_single_client_and_a_robust_rule_inside():
 def test_removes_all_random_attackers_a_few_per_round_and_no_honest_client(seed):
     """Section 4, the Byzantine scenario: each attacker, with updates from N(0, I), is a cluster of its own."""
     d, honest, byzantine = 30_000, 14, 6
-    algorithm = ByzantineCFL()
+    algorithm = ByzantineCFL.as_published()
     rng = torch.Generator().manual_seed(seed)
     direction = torch.randn(d, generator=rng) / math.sqrt(d)
     state, _ = begin(algorithm, honest + byzantine, d)
@@ -142,12 +142,12 @@ def test_removes_all_random_attackers_a_few_per_round_and_no_honest_client(seed)
 def test_warns_below_the_dimension_at_which_the_papers_threshold_works():
     m = 100
     with pytest.warns(UserWarning, match=r"threshold = 0.02 is not above 0.043.*Set threshold = 0.11"):
-        begin(ByzantineCFL(), m, 5000)
-    begin(ByzantineCFL(), m, 24_000)  # no warning: it would be an error here
+        begin(ByzantineCFL.as_published(), m, 5000)
+    begin(ByzantineCFL.as_published(), m, 24_000)  # no warning: it would be an error here
     assert noise_floor(100, 234_090) == pytest.approx(0.00627, abs=1e-4)
     assert noise_floor(2, 50) == noise_floor(1, 50) == pytest.approx((2 * 0.693147 / 50) ** 0.5)
     with pytest.warns(UserWarning, match="Take a larger model"):
-        begin(ByzantineCFL(), m, 5)
+        begin(ByzantineCFL.as_published(), m, 5)
 
 
 @pytest.mark.parametrize("threshold", [-1.1, 1.0, 2.0])
@@ -158,19 +158,19 @@ def test_threshold_is_a_cosine(threshold):
 
 @pytest.mark.parametrize(("m", "fine"), [(3, False), (4, True), (7, True)])
 def test_rounds_without_a_majority_are_refused_beforehand(m, fine):
-    (pool,) = ByzantineCFL().pools(Setting(7, drawn=m))
+    (pool,) = ByzantineCFL.as_published().pools(Setting(7, drawn=m))
     assert (pool.refused == "") is fine
     if fine:
         return
     assert re.search(r"a round of 3 of 7 can show no such majority: .* Have more than half", pool.refused)
     with pytest.raises(InfeasibleError, match=r"k = 3 is too small: ByzantineCFL excludes nobody unless"):
-        begin(Quorum(ByzantineCFL(), k=m), 7)
+        begin(Quorum(ByzantineCFL.as_published(), k=m), 7)
 
 
 @few_parameters
 def test_a_small_sample_removes_nobody():
     """Two of three that report are no majority of seven: they may be the attackers."""
-    algorithm = ByzantineCFL()
+    algorithm = ByzantineCFL.as_published()
     state, _ = begin(algorithm, 7)
     few = updates([[-1.0, 0.0], [-1.0, 0.1], [1.0, 0.0]], clients=[1, 4, 6])
     state, ready = algorithm.step(state, few)
@@ -187,7 +187,7 @@ def test_a_small_sample_removes_nobody():
 @pytest.mark.filterwarnings("ignore:threshold:UserWarning")
 def test_those_who_stay_keep_their_own_weights():
     """Client 0 leaves; of the others, which report 1, 2 and 5, the mean is (1 + 2 * 2 + 5 * 4) / 8."""
-    algorithm = ByzantineCFL(preprocess=AsReported())
+    algorithm = ByzantineCFL(exclusion=AtOnce(), preprocess=AsReported())
     state, _ = algorithm.init(torch.zeros(2), {0: 100, 1: 1, 2: 2, 3: 5})
     state, ready = algorithm.step(state, updates([[-1.0, 0.0], [1.0, 0.0], [2.0, 0.0], [4.0, 0.0]]))
     assert set(ready) == {1, 2, 3}
@@ -212,7 +212,7 @@ def rounds(algorithm, state, *batches):
 @few_parameters
 def test_a_removed_client_is_asked_again_and_comes_back_if_it_is_similar():
     """Removed in round 1, asked after two more, and tested in round 4: what it sends then counts for nothing."""
-    algorithm = ByzantineCFL(retest_after=2)
+    algorithm = ByzantineCFL(exclusion=AtOnce(), retest_after=2)
     state, _ = begin(algorithm, 3)
     good = [GOOD, [9.0, 0.0], GOOD]
     found = rounds(algorithm, state, [GOOD, BAD, GOOD], good, good, good, good)
@@ -228,7 +228,7 @@ def test_a_removed_client_is_asked_again_and_comes_back_if_it_is_similar():
 
 @few_parameters
 def test_who_is_still_dissimilar_stays_removed_and_is_asked_after_as_many_rounds():
-    algorithm = ByzantineCFL(retest_after=1)
+    algorithm = ByzantineCFL(exclusion=AtOnce(), retest_after=1)
     state, _ = begin(algorithm, 3)
     bad = [GOOD, BAD, GOOD]
     found = rounds(algorithm, state, bad, bad, bad, bad)
@@ -242,7 +242,7 @@ def test_who_is_still_dissimilar_stays_removed_and_is_asked_after_as_many_rounds
 
 @few_parameters
 def test_without_a_benign_client_nothing_is_learned_or_tested():
-    algorithm = ByzantineCFL(retest_after=1)
+    algorithm = ByzantineCFL(exclusion=AtOnce(), retest_after=1)
     state, _ = begin(algorithm, 3)
     state, ready = rounds(algorithm, state, [GOOD, BAD, GOOD], [GOOD, BAD, GOOD])[-1]
     assert ready == {0, 1, 2}
@@ -253,7 +253,7 @@ def test_without_a_benign_client_nothing_is_learned_or_tested():
 
 @few_parameters
 def test_a_late_client_takes_part_at_once_and_is_compared_before_it_is_averaged():
-    algorithm = ByzantineCFL(preprocess=AsReported())
+    algorithm = ByzantineCFL(exclusion=AtOnce(), preprocess=AsReported())
     state, _ = begin(algorithm, 3)
     state = algorithm.join(algorithm.join(state, 7, 10), 8, 30)
     assert state.benign == {0, 1, 2, 7, 8}
@@ -265,7 +265,7 @@ def test_a_late_client_takes_part_at_once_and_is_compared_before_it_is_averaged(
 @few_parameters
 def test_those_who_come_late_count_for_the_majority():
     """Two of four agree after one has come: they are no majority any more."""
-    algorithm = ByzantineCFL()
+    algorithm = ByzantineCFL.as_published()
     state, _ = begin(algorithm, 3)
     state = algorithm.join(state, 3, 10)
     state, ready = algorithm.step(state, updates([GOOD, GOOD, BAD, BAD]))
@@ -274,7 +274,7 @@ def test_those_who_come_late_count_for_the_majority():
 
 def test_a_threshold_above_what_chance_makes():
     m, d = 100, 5000
-    algorithm = ByzantineCFL(threshold=AboveNoise(margin=0.05, factor=3.0))
+    algorithm = ByzantineCFL(threshold=AboveNoise(margin=0.05, factor=3.0), exclusion=AtOnce())
     state, _ = begin(algorithm, m, d)  # no warning: it would be an error here
     assert state.threshold == pytest.approx(0.05 + 3 * math.sqrt(2 * math.log(m) / d))
     late = algorithm.join(state, m, 10)
@@ -289,8 +289,10 @@ def test_noise_leaves_a_small_model_with_the_threshold_for_its_dimension_only():
     rng = torch.Generator().manual_seed(0)
     direction = torch.randn(d, generator=rng)
     rows = torch.cat([direction + torch.randn(honest, d, generator=rng), torch.randn(byzantine, d, generator=rng)])
-    state, _ = begin(ByzantineCFL(threshold=AboveNoise(), until_stable=True), 20, d)
-    state, _ = ByzantineCFL(threshold=AboveNoise(), until_stable=True).step(state, updates(rows.tolist()))
+    state, _ = begin(ByzantineCFL(threshold=AboveNoise(), exclusion=AtOnce(), until_stable=True), 20, d)
+    state, _ = ByzantineCFL(threshold=AboveNoise(), exclusion=AtOnce(), until_stable=True).step(
+        state, updates(rows.tolist())
+    )
     assert state.benign == set(range(honest))
 
 
@@ -302,7 +304,7 @@ def test_above_noise_says_what_it_takes(wrong):
 
 def test_retest_after_is_at_least_a_round():
     with pytest.raises(ValueError, match="retest_after must be at least 1, got"):
-        ByzantineCFL(retest_after=0)
+        ByzantineCFL(exclusion=AtOnce(), retest_after=0)
 
 
 # Who of the separated is excluded
@@ -318,9 +320,8 @@ def careful(m=5, d=3, **fields):
 
 
 @few_parameters
-def test_the_papers_form_is_the_default_and_excludes_at_once():
-    assert ByzantineCFL().exclusion == AtOnce()
-    algorithm = ByzantineCFL()
+def test_the_papers_form_excludes_at_once():
+    algorithm = ByzantineCFL.as_published()
     state, _ = begin(algorithm, 5, 3)
     state, _ = algorithm.step(state, updates([*ALIKE, ALIKE[0]]))
     state, ready = algorithm.step(state, updates([*ALIKE, ELSEWHERE]))

@@ -21,7 +21,7 @@ from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import Truncate
 from toys import close, updates
 
-SOME = dataclasses.replace(AT_ONCE, min_reported=0.8)
+SOME = dataclasses.replace(AT_ONCE, memory=None, min_reported=0.8)
 
 
 def stepped(algorithm, state, rows, clients=None):
@@ -69,14 +69,14 @@ def test_fewer_than_the_share_are_not_split_and_the_verdicts_say_how_many_there_
 
 @pytest.mark.parametrize(("share", "clients", "enough"), [(0.8, 5, True), (0.8, 6, False), (2 / 3, 6, True)])
 def test_the_share_is_exact_at_its_border(share, clients, enough):
-    algorithm = dataclasses.replace(AT_ONCE, min_reported=share)
+    algorithm = dataclasses.replace(AT_ONCE, memory=None, min_reported=share)
     state, _ = begin(algorithm, clients)
     assert (len(stepped(algorithm, state, OPPOSED).clusters) == 2) == enough
 
 
 def test_who_left_is_not_waited_for_and_returns_by_algorithm_4():
     """Client 4 reports in round 1 only.  After three rounds without it the others are split; it comes back to 0."""
-    algorithm = dataclasses.replace(AT_ONCE, leave_after=3)
+    algorithm = dataclasses.replace(AT_ONCE, memory=None, leave_after=3)
     state, _ = begin(algorithm, 5)
     state = stepped(algorithm, state, [[0.1, 0.0]] * 5)
     assert state.heard == dict.fromkeys(range(5), 1)
@@ -92,7 +92,7 @@ def test_who_left_is_not_waited_for_and_returns_by_algorithm_4():
 
 def test_who_left_does_not_hold_the_scale_down():
     """Two of five report, with updates of length 2; once the others have left, the median is that of the two."""
-    algorithm = ClusteredFL(leave_after=2)
+    algorithm = ClusteredFL(leave_after=2, memory=None)
     state, _ = begin(algorithm, 5)
     state = stepped(algorithm, state, OPPOSED[:2])
     assert state.scale == 0.0
@@ -214,7 +214,7 @@ def right_and_left(*others):
     return [*[[2.0, 0.1 * k, 0.0] for k in range(4)], *[[-2.0, 0.1 * k, 0.0] for k in range(4)], *map(list, others)]
 
 
-PEELED = ClusteredFL(eps1=0.5, eps2=1.0, min_round=0, peel=Peel(at_most=1, rounds=2))
+PEELED = ClusteredFL(eps1=0.5, eps2=1.0, min_round=0, memory=None, peel=Peel(at_most=1, rounds=2))
 
 
 def test_an_odd_update_hides_the_groups_and_is_peeled_off():
@@ -348,7 +348,7 @@ class Quadratic:
         return max(float((self.algorithm.download(self.state, i) - self.optima[self.group[i]]).norm()) for i in honest)
 
 
-PRESENT = ClusteredFL(min_round=5, min_reported=0.75, aggregate=Median())
+PRESENT = ClusteredFL(min_round=5, min_reported=0.75, aggregate=Median(), memory=None)
 
 
 @pytest.mark.parametrize("share", [0.8, 0.9])
@@ -465,7 +465,7 @@ DIGITS = Run(
     model=MLP((32,)),
     training=LocalSGD(epochs=3),
     until=Until(steps=30),
-    algorithm=ClusteredFL(min_reported=0.75, memory=Memory()),
+    algorithm=ClusteredFL(min_reported=0.75),
 )
 FULL = 77.6  # per cent, seed 0, everybody reports
 

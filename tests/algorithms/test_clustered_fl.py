@@ -137,8 +137,9 @@ def test_a_client_that_is_alone_can_be_split_off():
 
 
 def test_split_only_when_every_member_reported():
-    state, _ = begin(AT_ONCE, 5)
-    state, _ = AT_ONCE.step(state, updates(OPPOSED))
+    paper = dataclasses.replace(AT_ONCE, memory=None)
+    state, _ = begin(paper, 5)
+    state, _ = paper.step(state, updates(OPPOSED))
     assert len(state.clusters) == 1
     assert state.verdicts[0].reason.endswith("not split: 1 of 5 clients did not report")
     assert state.similarity == {}

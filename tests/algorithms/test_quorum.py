@@ -192,10 +192,11 @@ def test_clusters_split_when_all_of_them_are_in_a_quorum():
     assert federation.true_groups() & set(map(frozenset, state.clusters.values()))
 
 
-def test_clusters_larger_than_a_quorum_never_split():
-    """It strains here: a split needs a word from every client of the cluster in one round."""
+def test_clusters_larger_than_a_quorum_are_split_by_what_is_remembered_and_never_without():
     federation = Divided(6, PermutedLabels(2))
     state = federation.run(Quorum(SPLITTING, 4), 6 * 12, **SLOW)
+    assert federation.true_groups() == set(map(frozenset, state.clusters.values()))
+    state = federation.run(Quorum(dataclasses.replace(SPLITTING, memory=None), 4), 6 * 12, **SLOW)
     assert state.version > 12
     assert len(state.clusters) == 1
     (look,) = state.looks.values()

@@ -20,7 +20,7 @@ from phalanx.weighting import AsReported
 from toys import Scripted, close, updates
 
 AXES = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]  # their equal mean is (2/3, 1/3), with cosines 2, 2 and 1 over sqrt(5)
-HAND = RFFL(clip=None, fade=0.0)
+HAND = dataclasses.replace(RFFL.as_published(), clip=None, fade=0.0)
 
 
 def begin(algorithm, m, d=2):
@@ -134,7 +134,7 @@ def test_declared_sizes_begin_where_the_authors_do():
 def test_the_preset_of_the_authors():
     layers = PerLayer((2, 2))
     assert RFFL.authors(layers) == RFFL(
-        fade=0.95, warmup=10, clip=0.5, allocation=layers, own="kept", preprocess=AsReported()
+        fade=0.95, warmup=10, clip=0.5, allocation=layers, own="kept", preprocess=AsReported(), min_coherence=0.0
     )
 
 
@@ -229,11 +229,46 @@ def test_free_riders_leave_within_five_rounds_and_the_honest_stay(clip):
 
 def test_without_a_limit_the_honest_leave():
     """Why `clip` is not None by default: the paper to the letter."""
-    algorithm = RFFL(clip=None)
+    algorithm = dataclasses.replace(RFFL.as_published(), clip=None)
     state, ready = begin(algorithm, 12, 2_000)
     for t in range(10):
         state, ready = algorithm.step(state, of(crowd(t)))
     assert ready == {10, 11}
+
+
+# --- an aggregate of updates that have nothing in common
+
+
+def stuck(t):
+    """Updates of ten participants: noise, in which six drift the same way, and the four that learn go another."""
+    rows = torch.randn(10, 2_000, generator=torch.Generator().manual_seed(t))
+    rows[:4, 0] += 2.0
+    rows[:4, 1] -= 6.0
+    rows[4:, 1] += 8.0
+    return rows
+
+
+def test_where_most_do_not_learn_those_who_do_stay():
+    left = []
+    for algorithm in (RFFL(), RFFL.as_published()):
+        state, _ = begin(algorithm, 10, 2_000)
+        for t in range(15):
+            state, ready = algorithm.step(state, of(stuck(t)))
+        left.append(set(ready))
+    assert left == [set(range(10)), set(range(4, 10))]
+
+
+def test_attackers_that_cancel_the_others_out_are_excluded_a_round_later():
+    """A third reverses: the aggregate is short in the first round, and in the second they have no weight."""
+    honest = torch.ones(8, 100) + 0.1 * torch.randn(8, 100, generator=torch.Generator().manual_seed(0))
+    rows = torch.cat([honest, -honest[:4]])
+    algorithm = RFFL(min_coherence=1.5)
+    state, ready = begin(algorithm, 12, 100)
+    state, ready = algorithm.step(state, of(rows))
+    assert ready == set(range(12))
+    assert all(state.reputation[i] == 0.0 for i in range(8, 12))
+    state, ready = algorithm.step(state, of(rows))
+    assert ready == set(range(8))
 
 
 # --- who is absent, zero, or back

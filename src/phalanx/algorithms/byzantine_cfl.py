@@ -8,16 +8,16 @@ Where the paper is silent or ambiguous:
 * One threshold goes by three names (alpha_cross^max, alpha_cross^thresh, alpha_max^cross).  It is `threshold`, and a
   split needs alpha_cross < threshold.
 * Line 18 excludes one group a round.  The Byzantine clients of Figure 2 leave one by one, over up to 34 rounds, and in
-  every round before that the rest of them corrupts the average.  `until_stable` repeats lines 12 to 18 within a round
-  until nobody leaves; the paper's form is the default.
+  every round before that the rest of them corrupts the average.  `IfUnlike`, the default, repeats lines 12 to 18 within
+  a round until nobody leaves; `until_stable` does so with `AtOnce`.
 * The largest cluster must exist, and be the majority that the paper assumes: equal halves are not separated, nor is a
   group by one that is not itself more than half of all enrolled clients.  The verdicts of that round say so.  Without
   this rule, cosines that decay late in training (or a threshold set too high) exclude everybody, one by one, and in a
   small sample of clients the attackers exclude the honest.  So rounds need updates of more than half of all clients:
   `pools` refuses a run that plans fewer, and the verdicts of a round with fewer say so.
 * The paper claims that cosines of honest clients stay above the threshold.  Late in training they do not: updates are
-  mostly noise then, and with few clients one of them has no similar peer in some round.  `exclusion=IfUnlike()` asks
-  for more than one such round; the paper's form, `AtOnce`, is the default.
+  mostly noise then, and with few clients one of them has no similar peer in some round.  `IfUnlike`, the default, asks
+  for more than one such round; `ByzantineCFL.as_published()` has line 18, `AtOnce`.
 * A zero update has no direction: it counts as orthogonal to all others, and as equal to other zero updates, with which
   it leaves.
 * The constant 0.02 depends on the dimension.  Independent random vectors are orthogonal on average, but the closest of
@@ -184,14 +184,13 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
 
     Args:
         threshold: alpha_cross^max in [-1, 1), the cosine below which two groups are separated.
-        until_stable: split until nobody leaves in each round, instead of once a round.
+        until_stable: with `AtOnce`: split until nobody leaves in each round, instead of once a round.
         retest_after: rounds after which an excluded client is tested, and again after as many; None: never. An attacker
             that is honest in these rounds comes back.
         aggregate: the rule within the benign cluster; the mean in the paper.
         preprocess: makes weights of the reported sizes; all are equal in the paper.
-        exclusion: which of the separated clients are excluded: `AtOnce` all of them, as in the paper; `IfUnlike` those
-            that were unlike the others before, while the rest is left out of the round only. It repeats lines 12 to 18
-            as `until_stable` does.
+        exclusion: which of the separated clients are excluded: `IfUnlike` those that were unlike the others before,
+            while the rest is left out of the round only; `AtOnce` all of them, as in the paper.
     """
 
     observed: ClassVar[tuple[str, ...]] = ("alpha_cross", "threshold")
@@ -202,7 +201,12 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
     retest_after: PositiveInt | None = None
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
-    exclusion: AtOnce | IfUnlike = AtOnce()
+    exclusion: AtOnce | IfUnlike = IfUnlike()
+
+    @classmethod
+    def as_published(cls) -> "ByzantineCFL":
+        """Return Algorithm 1: one split a round, and who is separated is excluded."""
+        return cls(exclusion=AtOnce())
 
     @property
     @override

@@ -11,21 +11,21 @@ Where the paper is silent or ambiguous:
 * After a split the children start from their parent's averaged model: the pseudo-code leaves their first Delta theta_c
   open.  The parent keeps the model that the updates started from, as Equation 47 has it, so that a new client's update
   and those on the edges have one origin.
-* All clients take part in every round of the paper.  By default a cluster is split only in a round in which all its
-  clients reported, so that one silent client prevents every split.  With `min_reported` below 1 whoever reported is
-  split, if that is at least this share of the cluster; those who did not report begin at the node that was split, and
-  go down the tree by Algorithm 4 when they come back, as new clients do.  With `leave_after` a client that has been
-  silent for so many rounds counts neither in that share nor in the scale of `Relative`.
+* All clients take part in every round of the paper.  Here rounds may be a part of them: `memory` applies line 14 to 17
+  to what is remembered of each client's updates, which is those of the round where all take part.  Without it a cluster
+  is split only in a round in which all its clients reported, so that one silent client prevents every split.  With
+  `min_reported` below 1 whoever reported, or is remembered, is split, if that is at least this share of the cluster;
+  the others begin at the node that was split, and go down the tree by Algorithm 4 when they come back, as new clients
+  do.  With `leave_after` a client that has been silent for so many rounds counts neither in that share nor in the scale
+  of `Relative`.
 * Attackers gain nothing by staying away on purpose.  Up to 1 - `min_reported` of a cluster cannot prevent a split by
   it, more can for `leave_after` rounds only, and then have to report to count at all.  Who is away in the round of a
   split has no part in it, is in no average until it has come down the tree, and is in one leaf then, which it chooses
   by its updates, as it could have in the split.  But who is there decides: f attackers of n who all report are f of
   `min_reported` n in the worst case, and the rule has to tolerate that many.
-* `memory` is not in the paper: line 14 to 17 are then applied to what is remembered of each client's updates, instead
-  of to those of one round.  Line 13 averages the updates of the round, and those of absent clients that are no older
-  than `memory.reuse` rounds; else clients that report more often decide where the average becomes short.  A client
-  counts once in a step, whether it reports or is remembered.  What was sent before a cluster was formed is not
-  remembered of it.
+* Line 13 averages the updates of the round, and those of absent clients that are no older than `memory.reuse` rounds;
+  else clients that report more often decide where the average becomes short.  A client counts once in a step, whether
+  it reports or is remembered.  What was sent before a cluster was formed is not remembered of it.
 * `peel` is not in the paper, but what Sattler et al. 2020 do with attackers, by other statistics: small groups that are
   like nobody else are left out of lines 13 to 18, and become clusters of their own if that lasts.  The maximum of line
   14 is then the largest norm but f, and `min_gap` is asked of all clients but f, so that one update cannot force or
@@ -234,9 +234,9 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     """A split of clients whose data contradict each other, with a model for each group.
 
     A cluster is split in two when its clients have reached a stationary point together (the average of their updates is
-    short) but not each alone (some update is long).  By default all clients of a cluster must take part in one round
-    for that; `min_reported` requires fewer, and `memory` compares clients that never take part together.  No defence by
-    default: an attacker can keep its cluster from converging, or split it; combine `peel` with a robust rule.
+    short) but not each alone (some update is long).  Clients need not take part in one round for that: an update of each
+    is remembered, a vector as long as the model.  No defence by default: an attacker can keep its cluster from
+    converging, or split it; combine `peel` with a robust rule.
 
     The default thresholds are meant for unknown tasks.  To set them in numbers, plot `norms` of a run that does not
     split (`min_round` above its length): epsilon1 goes above the final level of the mean, epsilon2 between that and the
@@ -254,7 +254,8 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             updates must be remembered; the others go down the tree by Algorithm 4 when they come back.
         leave_after: rounds without a report after which a client counts as having left, and is not waited for; null:
             never, or, with `memory`, after its rounds. It takes part again when it reports.
-        memory: remembers an update of each client from round to round, and compares these; null: a round is compared.
+        memory: remembers an update of each client from round to round, and compares these; null, as in the paper: a
+            round is compared.
         peel: filters the updates of small odd groups, and makes clusters of those that stay odd; null: nobody is odd.
         compare: "cosines" of updates, as in the paper, or "profiles", by whom else clients are similar to, for 10
             clients or more that hold few examples; these want a smaller `min_gap`, such as 0.1, and a `min_part_size`.
@@ -289,9 +290,14 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     patience: PositiveInt = 1
     min_reported: Annotated[float, Meta(gt=0, le=1)] = 1.0
     leave_after: PositiveInt | None = None
-    memory: Memory | None = None
+    memory: Memory | None = Memory()
     peel: Peel | None = None
     compare: Compared = "cosines"
+
+    @classmethod
+    def as_published(cls) -> "ClusteredFL":
+        """Return Algorithm 5: a round is compared, and any split will do; its thresholds are to be set for a task."""
+        return cls(memory=None, min_gap=0.0)
 
     # Role: server
 
@@ -693,7 +699,8 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     @override
     def pools(self, setting: Setting, state: ClusteredFLState | None = None) -> tuple[Pool, ...]:
         """See `Algorithm`: a cluster, of whose clients any number can report."""
-        sure = not (setting.lossy or setting.drawn or self.peel)
+        part = setting.lossy or setting.drawn  # of the clients can report
+        sure = not (part or self.peel)
         return (
             Pool(
                 "cluster",
@@ -704,7 +711,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
                 "raise min_part_size" if sure else "have all clients take part in each round",
                 chosen="updates",
                 parted=True,
-                versions=1 + self.memory.reuse if self.memory else 1,
+                versions=1 + self.memory.reuse if self.memory and part else 1,
             ),
         )
 

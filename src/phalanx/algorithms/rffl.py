@@ -24,18 +24,20 @@ Where the paper is silent or contradicts itself:
 * In the code, an excluded participant trains on alone.  Here it gets no more downloads, and keeps its model.
 * A participant that is absent from a round gets no payment for it, and its reputation does not change.
 * A zero update has no direction: its cosine counts as zero.
+* The paper excludes in every round.  Where an aggregate is hardly longer than the mean of unrelated updates, nothing
+  agrees with anything, and cosines with it say nothing: where half of the participants do not learn, those that do are
+  excluded.  `min_coherence` waits for a round that says something; `RFFL.as_published()` does not wait.
 
 The line w_i + dw_i + dw_*i is summed up over the rounds: a download is w^(0) plus all allocations of its receiver so
 far, and the client adds all updates that it has sent.  So a lost download or reply costs one round, without a lasting
 effect on a model.
 
-Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"`, `min_coherence` and
-`agreement`.
+Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"` and `agreement`.
 `docs/rffl.md` has their purpose, with numbers.
 """
 
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, NamedTuple
 
 import torch
@@ -131,7 +133,7 @@ class RFFL(CumulativeClient[RFFLState]):
         probation: rounds for which a participant below the threshold still trains, unpaid and without weight. It
             returns if its reputation recovers, and is excluded otherwise. 0 excludes at once.
         min_coherence: smallest length of a round's aggregate, in lengths of that of orthogonal updates, with which
-            participants are excluded. Equal updates have sqrt(|R|); 0: no condition.
+            participants are excluded; equal updates have sqrt(|R|). 0, no condition, is the paper.
         agreement: a participant that disagrees with the others on a class is treated as if below the threshold. None:
             not tested.
     """
@@ -154,8 +156,13 @@ class RFFL(CumulativeClient[RFFLState]):
     preprocess: Preprocess = Ignore()
     aggregate: Aggregator = Mean()
     probation: NonNegativeInt = 0
-    min_coherence: Annotated[float, Meta(ge=0), INFINITE] = 0.0
+    min_coherence: Annotated[float, Meta(ge=0), INFINITE] = 1.1
     agreement: ByClass | None = None
+
+    @classmethod
+    def as_published(cls) -> "RFFL":
+        """Return Algorithm 1, with a limit on norms, without which it excludes the honest."""
+        return cls(min_coherence=0.0)
 
     @classmethod
     def authors(cls, layers: PerLayer, clip: float = 0.5) -> "RFFL":
@@ -165,7 +172,15 @@ class RFFL(CumulativeClient[RFFLState]):
             layers: of the model.
             clip: Gamma: 0.5 for MNIST, 0.15 for CIFAR-10, 1 for texts.
         """
-        return cls(fade=0.95, warmup=10, clip=clip, allocation=layers, own="kept", preprocess=AsReported())
+        return replace(
+            cls.as_published(),
+            fade=0.95,
+            warmup=10,
+            clip=clip,
+            allocation=layers,
+            own="kept",
+            preprocess=AsReported(),
+        )
 
     @property
     @override

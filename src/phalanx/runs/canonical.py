@@ -25,7 +25,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-FORM = 2  # version of the canonical form; part of every identity
+FORM = 3  # version of the canonical form; part of every identity
 
 PUBLIC_NAME = "public_name"  # a class variable that names a class which no package exports
 FIELD_NAME = "canonical_name"  # in the metadata of a field: its name here, the one it had before it was renamed
