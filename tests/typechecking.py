@@ -43,8 +43,6 @@ def checked(made):
         return made
     if not made.__annotations__:
         return made
-    if isgeneratorfunction(made):  # whose shapes must not be mixed with those of who draws from it
-        return jaxtyped(made, typechecker=against_types)
     sure, shaped, calls, test = None, False, 0, 0
 
     @wraps(made)
@@ -56,8 +54,11 @@ def checked(made):
             return made(*arguments, **options)
         if sure is None:
             typed = with_types(made)
-            shaped = any(map(has_shape, typed.__annotations__.values()))
-            sure = against_types(typed)
+            if isgeneratorfunction(made):  # whose shapes must not be mixed with those of who draws from it
+                sure = jaxtyped(typed, typechecker=against_types)
+            else:
+                shaped = any(map(has_shape, typed.__annotations__.values()))
+                sure = against_types(typed)
         if not shaped:
             return sure(*arguments, **options)
         with SHAPES:

@@ -34,6 +34,7 @@ PLAIN: dict[Any, tuple[type, str]] = {
     type(None): (type(None), "null"),
 }
 SEQUENCES = (tuple, list, Sequence)
+NUMBERS, REMEMBERED = (int, float), 1000  # types of numbers, of which so many are remembered as right for a field
 
 
 class CheckedFields:
@@ -67,15 +68,20 @@ def check_fields(value: Any, remedies: Mapping[str, str] = types.MappingProxyTyp
     """
     wrong = list[str]()
     own: Any = type(value)
-    for name, kinds in declared(own).items():
+    for name, kinds, right in _checks(own):
         given = getattr(value, name)
-        if type(given) in _plain(kinds):
+        kind: Any = type(given)
+        if kind in right or (kind in NUMBERS and (kind, given) in right):
+            for inner in _inner(kind):
+                _check_instance(getattr(given, inner, None), f"{name}.{inner}")
             continue
         _check_instance(given, name)
         if fitting := [kind for kind in kinds if _is_a(given, bare(kind))]:
             if not any(_in_range(given, kind) for kind in fitting):
                 wrong.append(_message(name, given, fitting))
             wrong += _wrong_items(name, given, fitting)
+            if not wrong and len(right) < REMEMBERED:
+                right.update([kind] if _right(kind, kinds) else [(kind, given)] if kind in NUMBERS else [])
         else:
             text = isinstance(given, str) and any(typing.get_origin(kind) is Literal for kind in kinds)
             remedy = f" {remedies[name]}" if name in remedies else ""
@@ -100,9 +106,20 @@ def _remembered(function: Callable[[Any], R]) -> Callable[[Any], R]:
 
 
 @_remembered
-def _plain(kinds: tuple[Any, ...]) -> frozenset[type]:
-    """Return the types whose values are right without a look at them: plain ones for which there is no range."""
-    return frozenset(kind for kind in kinds if kind in (int, bool, str, type(None)))
+def _checks(kind: Any) -> tuple[tuple[str, tuple[Any, ...], set[Any]], ...]:
+    """Return the fields of a dataclass, the types that each can have, and what has been found right for it.
+
+    That is a type, if all its values are, or a type and a number.
+    """
+    return tuple((name, kinds, set()) for name, kinds in declared(kind).items())
+
+
+def _right(own: Any, kinds: tuple[Any, ...]) -> bool:
+    """Return whether all values of a type are right for a field, but for what their own fields hold."""
+    if own in kinds and own in (int, bool, str, type(None)):
+        return True
+    classes = [kind for kind in kinds if isinstance(kind, type) and kind not in PLAIN and not is_protocol(kind)]
+    return bool(_inner(own)) and issubclass(own, tuple(classes))
 
 
 @_remembered
@@ -164,7 +181,7 @@ def _check_instance(value: Any, path: str) -> None:
         _check_instance(getattr(value, name, None), f"{path}.{name}")
 
 
-@_remembered
+@cache
 def _inner(kind: type) -> tuple[str, ...]:
     """Return the fields of a dataclass that can hold other values; none of a type that is none."""
     if not dataclasses.is_dataclass(kind) or hasattr(kind, "canonical"):

@@ -1,6 +1,7 @@
 """What identifies a run: every parameter of it, and nothing else."""
 
 import dataclasses
+import gc
 import json
 import math
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,11 @@ from phalanx.algorithms.staleness import Hinge, Polynomial
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
-from phalanx.data import Dataset, Digits, Dirichlet, InMemory, PermutedLabels, Uniform
+from phalanx.data import CSV, Dataset, Digits, Dirichlet, InMemory, PermutedLabels, Uniform
+from phalanx.data.held_out import HeldOut
 from phalanx.models import MLP, LeNet
 from phalanx.models.module import TorchModule
+from phalanx.runs import canonical as canonical_module
 from phalanx.runs.canonical import canonical, configurable, configuration, digest, identity, import_path, source
 from phalanx.simulation import Constant, Deadline, Late, OnOff
 from phalanx.simulation.latency import Lognormal
@@ -56,6 +59,7 @@ OTHER = {
     "then": "wait",
     "precision": "bfloat16",
 }
+KEPT = (canonical_module._forms, canonical_module._modules)
 RICH = Run(
     algorithm=FedAvg(TrimmedMean(0.2), AsReported(), 0.5),
     partition=Dirichlet(),
@@ -146,6 +150,59 @@ def test_equal_values_have_equal_identities():
     assert one == other
     assert one.identity == other.identity
     assert replace(one, seed=1).identity == replace(other, seed=1).identity != one.identity
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A value with a part."""
+
+    part: object
+    name: str = ""
+
+
+def test_parts_that_runs_share_have_the_form_that_they_have_alone():
+    runs = [RICH, *(replace(RICH, seed=seed, attack=attack) for seed in (1, 2) for attack in (SignFlip(), Gaussian()))]
+    together = [identity(run, Run) for run in runs]
+    alone = []
+    for run in runs:
+        canonical_module._forms._found.clear()
+        alone.append(identity(run, Run))
+    assert together == alone
+    assert len(set(alone)) == len(runs)
+
+
+def test_a_kept_form_is_that_of_one_value_and_not_of_an_equal_one():
+    values = [Whole(Whole(part)) for part in (1, True, "1", (1,), (True,))]
+    assert values[0] == values[1]
+    assert values[3] == values[4]
+    for _ in range(2):
+        assert [canonical(value)["init_args"]["part"]["init_args"]["part"] for value in values] == [
+            1, True, "1", [1], [True],
+        ]  # fmt: skip
+    assert len({identity(value) for value in values}) == 5
+
+
+def test_a_form_is_not_kept_where_a_file_or_a_container_can_change_it(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b,label\n1,2,x\n3,4,y\n")
+    items = [1]
+    run = Run(data=HeldOut(CSV(str(tmp_path / "rows.csv"), "label"), 0.2))
+    holder = Whole(Whole(items))
+    before = identity(replace(run), Run), identity(holder)
+    (tmp_path / "rows.csv").write_text("a,b,label\n1,2,x\n3,5,y\n")
+    items.append(2)
+    assert identity(replace(run), Run) != before[0]
+    assert identity(holder) != before[1]
+
+
+def test_forms_and_modules_are_kept_no_longer_than_their_values():
+    gc.collect()
+    sizes = [len(kept._found) for kept in KEPT]
+    values = [Whole(Whole(number)) for number in range(100)]
+    assert all(canonical(value) and source(value) for value in values)
+    assert [len(kept._found) for kept in KEPT] == [size + 200 for size in sizes]
+    del values
+    gc.collect()
+    assert [len(kept._found) for kept in KEPT] <= sizes
 
 
 def test_mappings_do_not_depend_on_their_order():

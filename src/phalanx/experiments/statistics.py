@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 CONFIDENCE = 0.95
 
@@ -32,10 +33,8 @@ class Estimate:
         known = [float(value) for value in values]
         if len(known) < 2:
             return cls(known[0] if known else None, n=len(known), failed=failed)
-        from scipy.stats import t  # noqa: PLC0415  (slow to import)
-
         mean, error = statistics.fmean(known), statistics.stdev(known) / math.sqrt(len(known))
-        half = float(t.ppf((1 + CONFIDENCE) / 2, len(known) - 1)) * error
+        half = _quantile(len(known) - 1) * error
         return cls(mean, mean - half, mean + half, len(known), failed)
 
     def text(self, scale: float = 1.0, decimals: int = 1) -> str:
@@ -45,6 +44,14 @@ class Estimate:
         half = "" if self.high is None else f" ± {scale * (self.high - self.mean):.{decimals}f}"
         failed = f", {self.failed} failed" if self.failed else ""
         return f"{scale * self.mean:.{decimals}f}{half} (n {self.n}{failed})"
+
+
+@cache
+def _quantile(freedom: int) -> float:
+    """Return the quantile of Student's t distribution at the upper end of the interval."""
+    from scipy.stats import t  # noqa: PLC0415  (slow to import)
+
+    return float(t.ppf((1 + CONFIDENCE) / 2, freedom))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -292,11 +292,15 @@ class Study:
 
 def check_round(plan: Run) -> None:
     """Raise `InfeasibleError` if no round of a run could ever have enough updates for its rule."""
-    rule = plan.algorithm.rule
-    if (
-        plan.algorithm.synchronous
-        and rule is not None
-        and plan.pools
-        and (why := wrong_number(rule, plan.pools[0].full))
-    ):
+    rule: Any = plan.algorithm.rule
+    if not plan.algorithm.synchronous or rule is None or not (pools := plan.pools):
+        return
+    try:
+        why = _wrong_number(rule, pools[0].full)
+    except TypeError:  # a rule of the user's own without a hash
+        why = wrong_number(rule, pools[0].full)
+    if why:
         raise InfeasibleError(str(why))
+
+
+_wrong_number = lru_cache(maxsize=1024)(wrong_number)  # many cells of a study have one rule

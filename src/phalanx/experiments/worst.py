@@ -173,15 +173,19 @@ def search(worst: WorstOf, defences: Sequence[Sought], carried: Carried) -> None
     """
 
     def attempt(candidates: Sequence[tuple[Sought, Attack, bool]], seed: int) -> None:
-        planned = [one.planned(attack, seed, f"search: {name_of(attack)}") for one, attack, _ in candidates]
+        names = [name_of(attack) for _, attack, _ in candidates]
+        planned = [
+            one.planned(attack, seed, f"search: {name}")
+            for name, (one, attack, _) in zip(names, candidates, strict=True)
+        ]
         known = carried(planned)
         if missing := {one.plan.identity for one in planned} - known.keys():
             raise MissingRunsError(
                 f"{plural(len(missing), 'run')} of the search without a record. Carry out the study."
             )
-        for (defence, attack, named), one in zip(candidates, planned, strict=True):
+        for (defence, attack, named), name, one in zip(candidates, names, planned, strict=True):
             trace = known[one.plan.identity]
-            candidate = defence.tried.setdefault(name_of(attack), Candidate(attack, named))
+            candidate = defence.tried.setdefault(name, Candidate(attack, named))
             if not trace.failed and (accuracy := trace.final()) is not None:
                 candidate.accuracies.append(accuracy)
             else:

@@ -19,12 +19,15 @@ import json
 import math
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+T = TypeVar("T")
 FORM = 3  # version of the canonical form; part of every identity
 
 PUBLIC_NAME = "public_name"  # a class variable that names a class which no package exports
@@ -48,7 +51,8 @@ def configuration(value: Any, declared: Any = None) -> Any:
 def canonical(value: Any, declared: Any = None) -> Any:
     """Return the canonical form: fields at their default left out, classes by their public names, files by content.
 
-    Numbers that are not finite are text, as YAML writes them.  Arguments and errors as for `configuration`.
+    Numbers that are not finite are text, as YAML writes them.  Arguments and errors as for `configuration`.  Forms of
+    several values can share parts, so do not change them.
     """
     return _form(value, declared, public_name, _identifying_fields)
 
@@ -66,7 +70,55 @@ def _by_default(value: Any, declared: Any) -> bool:
 Fields = Callable[[Any, Callable[[Any, Any], Any]], dict[str, Any]]  # of a dataclass: the forms of its fields
 
 
+class Kept(Generic[T]):
+    """What was computed of constant values, as long as these exist: many runs share their parts.
+
+    Kept by the identity of a value, as equal ones such as 1, 1.0 and True have different forms.
+    """
+
+    def __init__(self) -> None:
+        self._found = dict[int, tuple[weakref.ref[Any], T]]()
+
+    def __contains__(self, value: Any) -> bool:
+        kept = self._found.get(id(value))
+        return kept is not None and kept[0]() is value
+
+    def of(self, value: Any, compute: Callable[[], T]) -> T:
+        """Return what was kept of a value, or compute it, and keep it if the value is constant."""
+        place = id(value)
+        if value in self:
+            return self._found[place][1]
+        found = compute()
+        if _constant(value):
+            with suppress(TypeError):  # a class with slots, to which there are no weak references
+                self._found[place] = weakref.ref(value, lambda _: self._found.pop(place, None)), found
+        return found
+
+
+def _constant(value: Any) -> bool:
+    """Return whether a value has the same canonical form and the same modules as long as it exists."""
+    if value is None or isinstance(value, (bool, str, Real)) or value in _forms:
+        return True
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(_constant, value))
+    kind: Any = type(value)
+    return _of_constants(kind) and all(_constant(getattr(value, f.name)) for f in dataclasses.fields(value))
+
+
+@cache
+def _of_constants(kind: Any) -> bool:
+    """Return whether the instances of a class are constant if their fields are: none depends on a file or a tensor."""
+    if any(hasattr(kind, name) for name in ("canonical", "file_digests", "source_modules")):
+        return False
+    return hasattr(kind, "__dataclass_params__") and bool(kind.__dataclass_params__.frozen)
+
+
+_forms, _modules = Kept[dict[str, Any]](), Kept[frozenset[str]]()
+
+
 def _form(value: Any, declared: Any, name: Callable[[type], str], fields: Fields) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
     again = partial(_form, name=name, fields=fields)
     own = getattr(value, "canonical", None)
     if own is not None and not isinstance(value, type):
@@ -78,8 +130,6 @@ def _form(value: Any, declared: Any, name: Callable[[type], str], fields: Fields
             if type(value) is declared or _by_default(value, declared)
             else {"class_path": name(type(value)), "init_args": found}
         )
-    if value is None or isinstance(value, (bool, str)):
-        return value
     if isinstance(value, Real):
         number = int(value) if isinstance(value, Integral) else float(value)
         return _number(number, typing.get_args(declared) or (declared,))
@@ -95,30 +145,32 @@ def _form(value: Any, declared: Any, name: Callable[[type], str], fields: Fields
 
 
 def _all_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    hints = _hints(type(value))  # type: ignore[arg-type]  # a type is hashable
-    return {f.name: form(getattr(value, f.name), hints[f.name]) for f in dataclasses.fields(value) if f.init}
+    kind: Any = type(value)
+    return {name: form(getattr(value, name), hint) for name, _, hint in _init_fields(kind)}
 
 
 def _fields_not_at_default(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
     kind: Any = type(value)
-    standard, names = defaults(kind), {f.name: field_name(f) for f in dataclasses.fields(kind)}
-    forms = {names[name]: found for name, found in _all_fields(value, form).items()}
+    standard = defaults(kind)
+    forms = {own: form(getattr(value, name), hint) for name, own, hint in _init_fields(kind)}
     return {name: found for name, found in forms.items() if name not in standard or found != standard[name]}
 
 
 def _identifying_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    return _fields_not_at_default(value, form) | getattr(value, "file_digests", {})
+    return _forms.of(value, lambda: _fields_not_at_default(value, form) | getattr(value, "file_digests", {}))
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _init_fields(kind: Any) -> tuple[tuple[str, str, Any], ...]:
+    """Return the name, the name in canonical forms and the type of each field with which a dataclass is made."""
+    hints = typing.get_type_hints(kind)
+    return tuple((f.name, field_name(f), hints[f.name]) for f in dataclasses.fields(kind) if f.init)
 
 
 @cache
 def defaults(kind: Any) -> dict[str, Any]:
     """Return the canonical forms of the defaults of a dataclass, by field; those without a default are left out."""
-    hints, found = _hints(kind), dict[str, Any]()
+    hints, found = {name: hint for name, _, hint in _init_fields(kind)}, dict[str, Any]()
     for f in dataclasses.fields(kind):
         if f.init and f.default is not dataclasses.MISSING:
             found[field_name(f)] = canonical(f.default, hints[f.name])
@@ -193,7 +245,7 @@ def source(value: Any) -> str | None:
     A file includes those in its folder, or in its package, from which it imports, unless it is an installed one.
     None if all classes are this library's.
     """
-    waiting = {name for name in modules(value) if _foreign(name)}
+    waiting = set(filter(_foreign, modules(value)))
     found = dict[str, str]()
     while waiting:
         name = waiting.pop()
@@ -204,16 +256,20 @@ def source(value: Any) -> str | None:
     return digest(found) if found else None
 
 
-def modules(value: Any) -> Iterator[str]:
-    """Yield the modules that define the classes of a value, and of all its parts."""
-    yield from getattr(value, "source_modules", ())
+def modules(value: Any) -> frozenset[str]:
+    """Return the modules that define the classes of a value, and of all its parts."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from (base.__module__ for base in type(value).__mro__)
-        for f in dataclasses.fields(value):
-            yield from modules(getattr(value, f.name))
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        for item in value:
-            yield from modules(item)
+        return _modules.of(value, lambda: _modules_of_fields(value))
+    found = frozenset(getattr(value, "source_modules", ()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return found.union(*map(modules, value))
+    return found
+
+
+def _modules_of_fields(value: Any) -> frozenset[str]:
+    bases = (base.__module__ for base in type(value).__mro__)
+    parts = (modules(getattr(value, f.name)) for f in dataclasses.fields(value))
+    return frozenset(getattr(value, "source_modules", ())).union(bases, *parts)
 
 
 def _foreign(name: str) -> bool:

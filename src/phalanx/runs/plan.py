@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from numbers import Integral
 from typing import Annotated, Any
 
@@ -333,5 +333,9 @@ class Run:
         """Return the Byzantine clients: those drawn by the stream "byzantine", and the additional ones, the last."""
         share = 0 < self.byzantine < 1
         count = math.floor(self.byzantine * self.clients + 1e-9) if share else int(self.byzantine)
-        drawn = numpy_generator(self.seed, "byzantine").choice(self.clients, count, replace=False)
-        return frozenset(drawn.tolist()).union(range(self.clients, self.population))
+        return _drawn(self.seed, self.clients, count).union(range(self.clients, self.population))
+
+
+@lru_cache(maxsize=1024)  # a study has many runs with the same clients and seeds
+def _drawn(seed: int, clients: int, count: int) -> frozenset[int]:
+    return frozenset(numpy_generator(seed, "byzantine").choice(clients, count, replace=False).tolist())

@@ -117,7 +117,7 @@ class Tier:
         """Return the value of the axis "defence": what a defence with a setting makes of a run."""
         return Derived(partial(self._fields, defence, setting), defence.text(setting))
 
-    def _fields(self, defence: Defence, setting: DefenceSetting, run: Mapping[str, Any]) -> dict[str, Any]:
+    def _fields(self, defence: Defence, setting: DefenceSetting, run: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the fields of a run that a defence sets; see `Derived`.
 
         Raises:
@@ -127,20 +127,30 @@ class Tier:
         if defence.most is not None and f > defence.most:
             raise ValueError(f"too slow for this tier with more than {defence.most} attackers")
         assert isinstance(training, LocalSGD)
-        training = replace(training, lr=setting.rate)
-        setup = Setup(self.made_for(defence, f), n, _honest(n, f, run["seed"]), training)
-        made = defence.make(setup, setting.value)
-        clock: dict[str, Any] = (
-            {"until": Until(steps=self.rounds * defence.models)}
-            if made.synchronous
-            else {"until": Until(seconds=self.seconds), "latency": Lognormal(each_turn=True)}
-        )
-        return {
-            "algorithm": made,
-            "training": training,
-            "server_examples": SERVER if made.needs_reference else 0,
-            **clock,
-        }
+        setup = Setup(self.made_for(defence, f), n, _honest(n, f, run["seed"]), _trained(training, setting.rate))
+        return _defended(defence, setting.value, setup, self.rounds, self.seconds)
+
+
+@cache
+def _trained(training: LocalSGD, rate: float) -> LocalSGD:
+    return replace(training, lr=rate)
+
+
+@cache
+def _defended(defence: Defence, value: Any, setup: Setup, rounds: int, seconds: float) -> Mapping[str, Any]:
+    """Return the fields of a run that a defence sets, the same values for all runs that they fit."""
+    made = defence.make(setup, value)
+    clock: dict[str, Any] = (
+        {"until": Until(steps=rounds * defence.models)}
+        if made.synchronous
+        else {"until": Until(seconds=seconds), "latency": Lognormal(each_turn=True)}
+    )
+    return {
+        "algorithm": made,
+        "training": setup.training,
+        "server_examples": SERVER if made.needs_reference else 0,
+        **clock,
+    }
 
 
 @cache
