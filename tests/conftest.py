@@ -16,6 +16,11 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
+def pytest_collection_modifyitems(items):
+    """Let tests that wait for processes begin first, one after the other, so that none of them is the last."""
+    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
+
+
 def pytest_collection_finish():
     """Let Python's garbage collector pass over ten thousand tests, and come less often.
 

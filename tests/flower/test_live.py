@@ -25,7 +25,7 @@ from phalanx.flower.demo import deal, write_app
 from phalanx.flower.local import MARK, LocalFederation, free_ports, marked
 from phalanx.runs.record import Record
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.waits]
 
 DEPLOYMENT = Path(__file__).parents[2] / "docs" / "deployment.md"
 PATIENT = 420.0  # seconds, on a machine that others use as well

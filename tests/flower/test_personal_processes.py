@@ -11,7 +11,7 @@ from phalanx.flower import offered, participant_of, personalize
 from phalanx.flower.demo import write_app
 from phalanx.flower.local import LocalFederation, marked
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.waits]
 
 CLIENTS, PATIENT = 3, 420.0  # seconds, on a machine that others use as well
 MODULE = f"""

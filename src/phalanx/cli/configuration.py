@@ -13,6 +13,7 @@ import math
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -190,6 +191,7 @@ def parameters(kind: type) -> dict[str, Parameter]:
     }
 
 
+@cache
 def _hints(kind: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(kind if dataclasses.is_dataclass(kind) else vars(kind).get("__init__", kind))
