@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from phalanx import Run, Until, simulate
-from phalanx.algorithms import ByzantineCFL, IfUnlike
+from phalanx.algorithms import ByzantineCFL
 from phalanx.attacks import ALIE, AllLabelsTo, Attack, Gaussian, NoiseInputs, SignFlip
 from phalanx.training.evaluation import Evaluation
 

@@ -234,8 +234,8 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     """A split of clients whose data contradict each other, with a model for each group.
 
     A cluster is split in two when its clients have reached a stationary point together (the average of their updates is
-    short) but not each alone (some update is long).  Clients need not take part in one round for that: an update of each
-    is remembered, a vector as long as the model.  No defence by default: an attacker can keep its cluster from
+    short) but not each alone (some update is long).  Clients need not take part in one round for that: an update of
+    each is remembered, a vector as long as the model.  No defence by default: an attacker can keep its cluster from
     converging, or split it; combine `peel` with a robust rule.
 
     The default thresholds are meant for unknown tasks.  To set them in numbers, plot `norms` of a run that does not
