@@ -214,7 +214,7 @@ def test_mappings_do_not_depend_on_their_order():
 def test_the_identity_is_a_sha256():
     assert len(Run().identity) == 64
     assert set(Run().identity) <= set("0123456789abcdef")
-    assert Run().identity == Run().identity == identity(Run(), Run) == digest({"form": 2, "value": {}})
+    assert Run().identity == Run().identity == identity(Run(), Run) == digest({"form": 3, "value": {}})
 
 
 # --- names
