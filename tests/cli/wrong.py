@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from phalanx.cli import advice
 from phalanx.cli.configuration import is_group, parameters, sole
-from phalanx.cli.main import COMMANDS, FLOWER
+from phalanx.cli.main import COMMANDS, GROUPS
 from phalanx.cli.options import Execution
 from phalanx.cli.parser import path as a_path
 from phalanx.cli.study_file import KEYS, OF_TUNING
@@ -130,7 +130,8 @@ OF_KIND: dict[Any, tuple[str, ...]] = {
 
 def of_parsers() -> Iterator[Case]:
     """Return commands with an option of the wrong kind, without its value, with one too many, or unknown."""
-    for action, command in {**COMMANDS, **{f"flower {name}": c for name, c in FLOWER.items()}}.items():
+    grouped = {f"{group} {name}": c for group, (_, commands) in GROUPS.items() for name, c in commands.items()}
+    for action, command in {**COMMANDS, **grouped}.items():
         words = tuple(action.split())
         for option in command.parser()._actions:
             name = next((n for n in option.option_strings if n.startswith("--")), "")
@@ -149,7 +150,7 @@ def of_names() -> Iterator[Case]:
     """Return what is no command."""
     names = ("", " ", "Run", "runs", "run ", "--run", "-", "--", LONG, "\x1b[31m", "a\nb", "-1", "flower run", "help")
     yield from ((name,) for name in names)
-    yield from (("flower", name) for name in names)
+    yield from ((group, name) for group in GROUPS for name in names)
     yield from ((f"--{option}", "run") for option in ("config", "clients", "seed=1", "folder=x"))
 
 

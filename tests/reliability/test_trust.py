@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phalanx import Run, Until, simulate
-from phalanx.cli.main import COMMANDS, FLOWER
+from phalanx.cli.main import COMMANDS, GROUPS
 from phalanx.models import MLP
 from phalanx.runs.canonical import digest, import_path
 from phalanx.runs.models import SavedModels
@@ -105,8 +105,9 @@ def commands(where):
         "runs": where / "run", "folder": where / "run", "out": where / "model.out", "config": where / "config.yaml",
         "file": where / "study.yaml", "sizes": where / "sizes.csv", "name": "Site", "client": 0, "hosts": "localhost",
         "key": "ed25519:" + "A" * 43 + "=", "data": where / "sizes.csv", "subject": "Median",
+        "files": where / "sizes.csv", "target": "size", "schema": where / "schema.json",
     }  # fmt: skip
-    for group, before in ((COMMANDS, []), (FLOWER, ["flower"])):
+    for group, before in ((COMMANDS, []), *((of, [name]) for name, (_, of) in GROUPS.items())):
         for name, command in group.items():
             words, parser = [*before, name], command.parser()
             parser = parser.form() if hasattr(parser, "form") else parser

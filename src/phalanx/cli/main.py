@@ -59,6 +59,11 @@ FLOWER = {
     name: Command(description, partial(options.flower, name), "phalanx.cli.flower", name)
     for name, description in options.FLOWER_ACTIONS.items()
 }
+SCHEMA = {
+    "init": Command(options.SCHEMA_INIT, options.schema_init, "phalanx.cli.schema", "init_command"),
+    "check": Command(options.SCHEMA_CHECK, options.schema_check, "phalanx.cli.schema", "check_command"),
+}
+GROUPS = {"schema": (options.SCHEMA, SCHEMA), "flower": (options.FLOWER, FLOWER)}  # commands of a command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,10 +96,11 @@ def _without_folder() -> Iterator[None]:
 
 def _main(arguments: list[str]) -> int:
     program, commands, about = "phalanx", COMMANDS, f"{phalanx.__doc__} Version {phalanx.__version__}."
-    listed = {name: command.description for name, command in commands.items()} | {"flower": options.FLOWER}
-    if arguments[:1] == ["flower"]:
-        program, commands, about, arguments = "phalanx flower", FLOWER, options.FLOWER, arguments[1:]
-        listed = options.FLOWER_ACTIONS
+    listed = {name: command.description for name, command in commands.items()}
+    listed |= {name: description for name, (description, _) in GROUPS.items()}
+    if arguments and arguments[0] in GROUPS:
+        (about, commands), program = GROUPS[arguments[0]], f"phalanx {arguments[0]}"
+        listed, arguments = {name: command.description for name, command in commands.items()}, arguments[1:]
     if not arguments or arguments[0] not in commands:
         _overview(program, about, listed, arguments)
     command = commands[arguments[0]]

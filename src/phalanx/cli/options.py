@@ -422,6 +422,57 @@ def doctor() -> Parser:
     return parser
 
 
+SCHEMA = "The schema of a federation's tables: draft one, and check the file of a site against it."
+SCHEMA_INIT = "Draft a schema from the files of all sites, or of one; no rare text and no extreme value is in it."
+SCHEMA_CHECK = "Say what does not fit a schema in files, with column, line and remedy."
+SCHEMA_STATUS = """Exit status: 0 if all files fit, 1 if one does not, 2 for a mistake in the command.
+Sentences in the terminal quote cells of the file; --json does not."""
+
+
+def schema_init() -> Parser:
+    """Return the parser of `phalanx schema init`."""
+    missing = "Name a file, or several, and the column of the labels: FILE --target NAME."
+    parser = Parser("phalanx schema init", SCHEMA_INIT, missing=missing)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="CSV or parquet, each of one site; or a pattern.")
+    parser.add_argument("--target", required=True, metavar="NAME", help="Column of the labels or targets.")
+    parser.add_argument("--owner", metavar="NAME", help="Column of the owner of a row, such as hospital.")
+    help_ = "Columns that are no inputs, such as patient_id."
+    parser.add_argument("--drop", nargs="+", default=(), metavar="NAME", help=help_)
+    help_ = "Columns of whole numbers that are codes of kinds: each code becomes an input of 0 and 1."
+    parser.add_argument("--codes", nargs="+", default=(), metavar="NAME", help=help_)
+    help_ = "Columns in which 0 stands for a missing value."
+    parser.add_argument("--zeros", nargs="+", default=(), metavar="NAME", help=help_)
+    help_ = "Classes that join labels: healthy=0 ill=1,2,3,4. Each label is a class if not given."
+    parser.add_argument("--classes", nargs="+", default=(), metavar="NAME=LABELS", help=help_)
+    help_ = "Words for a missing value, such as '?' or -9, besides an empty cell and those that are usual."
+    parser.add_argument("--missing", action="append", default=[], metavar="WORD", help=help_)
+    parser.add_argument("--separator", default=",", metavar="SIGN", help="Between columns. (default: %(default)s)")
+    parser.add_argument("--decimal", default=".", metavar="SIGN", help="Before decimals. (default: %(default)s)")
+    parser.add_argument("--thousands", metavar="SIGN", help="Between groups of digits; none if not given.")
+    help_ = "The file to write. (default: %(default)s)"
+    parser.add_argument("--out", "-o", type=path, default=Path("schema.json"), metavar="FILE", help=help_)
+    parser.add_argument("--again", action="store_true", help="Write over a file that is there.")
+    return parser
+
+
+def schema_check() -> Parser:
+    """Return the parser of `phalanx schema check`."""
+    missing = "Name a file, or several."
+    parser = Parser("phalanx schema check", SCHEMA_CHECK, missing=missing, epilog=SCHEMA_STATUS)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="CSV or parquet; or a pattern.")
+    _add_schema(parser, default=Path("schema.json"))
+    for name, what in (("separator", "between columns"), ("decimal", "before decimals")):
+        help_ = f"The sign {what}, if the files are not written as the schema says."
+        parser.add_argument(f"--{name}", metavar="SIGN", help=help_)
+    parser.add_argument("--json", action="store_true", help="Print the result as JSON, which quotes no cell.")
+    return parser
+
+
+def _add_schema(parser: Parser, default: Path | None = None) -> None:
+    help_ = f"The schema.{' (default: %(default)s)' if default else ''}"
+    parser.add_argument("--schema", type=path, default=default, metavar="FILE", help=help_)
+
+
 FLOWER = "Real clients over Flower: keys, the roster of who may take part, a local federation."
 FLOWER_ACTIONS = {
     "up": "Start a federation on this machine, each client a process, and run the demonstration.",

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.findings import Finding, merged
-from phalanx.data.tables import Name, TableReading, read_frame
+from phalanx.data.tables import Classes, TableReading, read_frame
 from phalanx.wording import plural
 
 Inputs = Tensor | Mapping[str, Tensor]  # of a batch, or of all examples; several by name
@@ -321,7 +321,7 @@ class Dataset:
         *,
         owner: str | None = None,
         drop: Sequence[str] = (),
-        class_names: Sequence[Name] | None = None,
+        class_names: Classes | None = None,
         targets: bool = False,
     ) -> "Dataset":
         """Read a pandas `DataFrame`, a row for each example.
@@ -335,7 +335,8 @@ class Dataset:
             label: the column of the labels, integers or text; or of the targets, for a task such as `Regression`.
             owner: the column of the natural owner of each example, if there is one.
             drop: columns that are no inputs.
-            class_names: the labels in the order of their numbers; by default the different labels, sorted.
+            class_names: the labels in the order of their numbers; or, by class, the labels that it joins; by default
+                the different labels, sorted.
             targets: whether integers are targets; floating-point numbers always are.
 
         Raises:

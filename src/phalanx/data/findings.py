@@ -36,12 +36,16 @@ class Finding:
         name: what it is about: a column, a label, a parameter, a client.
         sentence: what was found, and what to do.
         error: whether the result would be wrong; if not, it is a remark.
+        rows: number of rows of a table in which it was found; 0 if it is not about rows.
+        first: the first of them, from 1; 0 if it is not about rows.
     """
 
     code: str
     name: str
     sentence: str
     error: bool = True
+    rows: int = 0
+    first: int = 0
 
     @property
     def key(self) -> str:

@@ -1,6 +1,6 @@
 """A column of a table as a schema describes it, and the cells of one that is read."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -11,10 +11,11 @@ from msgspec import Meta, field
 
 from phalanx.data.findings import Finding, is_number, notation, plainly
 from phalanx.data.tables import Name, as_truths, beyond, cells_of, is_text, missing_in
-from phalanx.wording import plural
+from phalanx.wording import plural, shown
 
 LISTED = 12  # categories that a message lists, at most
 UNTRAINED = "Correct it, or leave out the rows: no model was trained on it"
+LARGEST_WHOLE = 2**53  # above which not every whole number is one of float64
 BOOLEANS = {"true": 1.0, "false": 0.0}
 
 Role = Literal["input", "target", "owner", "dropped"]
@@ -71,12 +72,15 @@ class Use(SchemaMember, frozen=True, kw_only=True):
         unit: of its numbers, such as "mg/dL", in the notation of UCUM; empty if it is not known.
         scaling: of its numbers; None: they are taken as they are.
         impute: what takes the place of a missing value; None: there must be none.
+        aliases: by category of a string, the other values of the column that mean it: texts, or whole numbers, which
+            may be written in any way. So several classes become one.
     """
 
     role: Role = "input"
     unit: str = ""
     scaling: Scaling | None = None
     impute: Imputation | None = None
+    aliases: Mapping[str, tuple[Name, ...]] = {}
 
 
 class Field(SchemaMember, frozen=True, kw_only=True):
@@ -88,6 +92,8 @@ class Field(SchemaMember, frozen=True, kw_only=True):
         title: for readers.
         description: for readers.
         categories: the texts of an input, or the classes of a target, in the order of their numbers.
+        missing_values: the words for a missing value in this column, those of the table among them; None: those of
+            the table.
         constraints: of its values.
         use: what it is used for; `phalanx` in JSON.
     """
@@ -97,6 +103,7 @@ class Field(SchemaMember, frozen=True, kw_only=True):
     title: str = ""
     description: str = ""
     categories: tuple[Name, ...] = ()
+    missing_values: tuple[str, ...] | None = None
     constraints: Constraints = Constraints()
     use: Use = field(default=Use(), name="phalanx")
 
@@ -109,11 +116,33 @@ class Field(SchemaMember, frozen=True, kw_only=True):
         low, high, texts = self.constraints.minimum, self.constraints.maximum, self.type == "string"
         if len({*map(str, self.categories)}) < len(self.categories):
             yield "has a category twice. Leave out one"
+        if any(isinstance(each, int) and abs(each) > LARGEST_WHOLE for each in self.values):
+            yield f"has a whole number beyond {LARGEST_WHOLE:,} as a category. Make it a text"
+        elif unknown := self.use.aliases.keys() - {each for each in self.categories if texts}:
+            yield f"has aliases of {shown(min(unknown))!r}, which is no category of a string. Correct one of them"
+        elif self._ambiguous():
+            yield "has an alias that means two categories. Leave out one"
+        if self.missing_values is not None and "" not in self.missing_values:
+            yield 'has missingValues without "", which always is a missing value. Add it'
         if low is not None and high is not None and low > high:
             yield f"has the minimum {low:g} above the maximum {high:g}. Correct one of them"
         bounds = (low is not None or high is not None) and self.type not in ("number", "integer")
         if bounds or (texts and self.use.scaling is not None):
             yield f"has a scaling or a bound that no {self.type} has. Leave it out, or make it a number"
+
+    @property
+    def values(self) -> list[Name]:
+        """The categories and their aliases."""
+        return [*self.categories, *chain.from_iterable(self.use.aliases.values())]
+
+    def _ambiguous(self) -> bool:
+        """Return whether an alias is that of another category as well, or another category itself."""
+        meant = {_plain(each): {each} for each in self.categories} if self.use.aliases else {}
+        for category, others in self.use.aliases.items():
+            for other in others:
+                meant.setdefault(_plain(other), {category}).add(category)
+        aliases = map(_plain, chain.from_iterable(self.use.aliases.values()))
+        return any(len(meant[alias]) > 1 for alias in aliases)
 
     def _faults_of_role(self) -> Iterator[str]:
         use, texts = self.use, self.type == "string"
@@ -157,7 +186,7 @@ class ReadColumn(NamedTuple):
             words: for a missing value.
         """
         column = as_truths(column)
-        empty = missing_in(column, words, described.categories, number=described.type != "string")
+        empty = missing_in(column, words, described.values, number=described.type != "string")
         if described.type == "string":
             cells, found = _texts(column, described, empty)
         else:
@@ -180,7 +209,8 @@ def _texts(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tuple
     if column.dtype.kind == "b":
         spelled = {str(each).casefold(): each for each in known}
         column = column.astype(object).map(lambda cell: spelled.get(str(cell).casefold(), cell), na_action="ignore")
-    elif not is_text(column) and not empty.all():
+    column = _named(column, described)
+    if not is_text(column) and not empty.all():
         what = "holds numbers or dates, and not texts"
         return cells_of(column.astype(object), empty), [
             _finding("type", described, ~empty, what, "Write them as texts")
@@ -198,9 +228,32 @@ def _texts(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tuple
     return cells, [_finding("word", described, wrong, what, UNTRAINED, more=more)]
 
 
+def _plain(value: Name) -> Name | float:
+    """Return the number that a value is, however it is written, or the text."""
+    return float(value) if is_number(str(value)) else value
+
+
+def _named(column: Any, described: Field) -> Any:
+    """Return a column with the category in place of each of its aliases."""
+    if not described.use.aliases:
+        return column
+    texts, numbers = dict[str, str](), dict[float, str]()
+    for category, others in described.use.aliases.items():
+        texts |= {other: category for other in others if isinstance(other, str)}
+        numbers |= {float(other): category for other in others if isinstance(other, int)}
+
+    def named(cell: Any) -> Any:
+        text = str(cell).strip() if described.use.role == "target" else str(cell)
+        if text in texts:
+            return texts[text]
+        return numbers.get(float(text), cell) if is_number(text) else cell
+
+    return column.astype(object).map(named, na_action="ignore")
+
+
 def _listed(described: Field) -> str:
     """Return the first categories of a column, for a message."""
-    known = described.categories
+    known = described.values
     return ", ".join(map(repr, known[:LISTED])) + (", ..." if len(known) > LISTED else "")
 
 
@@ -257,5 +310,7 @@ def _finding(
     code: str, described: Field, rows: npt.NDArray[np.bool_], what: str, remedy: str, *, more: str = ""
 ) -> Finding:
     """Return an error about some rows of a column."""
-    where = f"in {int(rows.sum())} of {plural(len(rows), 'row')} (the first: row {int(np.argmax(rows)) + 1}{more})"
-    return Finding(code, described.name, f"Column {described.name!r} {what} {where}. {remedy}.")
+    count, first = int(rows.sum()), int(np.argmax(rows)) + 1
+    where = f"in {count} of {plural(len(rows), 'row')} (the first: row {first}{more})"
+    sentence = f"Column {described.name!r} {what} {where}. {remedy}."
+    return Finding(code, described.name, sentence, rows=count, first=first)

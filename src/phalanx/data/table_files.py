@@ -28,6 +28,7 @@ from phalanx.data.tables import (
     TableReading,
     TargetScale,
     is_text,
+    joined_of,
     misread,
     missing_in,
     read_frame,
@@ -35,7 +36,7 @@ from phalanx.data.tables import (
     with_truths,
 )
 from phalanx.installation import DATA_DIR, installation
-from phalanx.reading import file_digest
+from phalanx.reading import file_digest, table_reader
 from phalanx.rng import numpy_generator
 from phalanx.wording import plural, shown
 
@@ -63,7 +64,9 @@ class TableFile(Source):
         test_share: share of each class, or of each owner's rows if there are owners, in the test part, between 0 and 1.
         owner: column of the natural owner of each example, for the partition `Natural`.
         drop: columns that are no inputs, such as a number of the row.
-        class_names: the labels in the order of their numbers; the different labels, sorted, if not given.
+        class_names: the labels in the order of their numbers; or, by class, the labels that it joins, as in
+            `{healthy: [0], ill: [1, 2, 3, 4]}`, in the order of their first labels; the different labels, sorted, if
+            not given.
         standardize: whether to subtract the mean and divide by the standard deviation of the train part, for each
             column of numbers; the targets of `Regression` are scaled alike in training, and measured in their own unit.
         split_seed: determines which rows are drawn for the test part.
@@ -80,7 +83,7 @@ class TableFile(Source):
     test_share: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     owner: str | None = None
     drop: tuple[str, ...] = ()
-    class_names: tuple[int | str, ...] | None = None
+    class_names: tuple[int | str, ...] | Mapping[str, tuple[int | str, ...]] | None = None
     standardize: bool = True
     split_seed: int = 0
     targets: bool = False
@@ -90,6 +93,7 @@ class TableFile(Source):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
+        joined_of(self.class_names)
         if _is_pattern(self.path) and self.owner is not None:
             raise ValueError(
                 f"path {self.path!r} names a file for each owner, and owner is {self.owner!r}. Leave out owner."
@@ -121,7 +125,8 @@ class TableFile(Source):
     def _parts(self, data_dir: Path | None) -> tuple[Dataset, Dataset]:
         """Return the train and test part."""
         _pandas(type(self).__name__)  # before a file is looked for
-        whole = self.class_names is not None and all(isinstance(each, int) for each in self.class_names)
+        named = [label for _, of in joined_of(self.class_names) for label in of] or self.class_names
+        whole = named is not None and all(isinstance(each, int) for each in named)
         names = [*([] if whole or self.targets else [self.label]), *([] if self.owner is None else [self.owner])]
         table, last = self.rows(data_dir, names=names)
         try:
@@ -353,6 +358,28 @@ def _check_cells(lines: Any) -> None:
                 f"line {lines.line_num} has {plural(len(line), 'cell')}, and the first line, which names the columns, "
                 f"{width}. Correct {which}one of the two"
             )
+
+
+def line_of(path: Path | str, row: int, separator: str) -> int:
+    """Return the line of a file of text in which a row begins, both from 1; 0 if the file is none, or has no such row.
+
+    Args:
+        path: of the file.
+        row: below the line that names the columns.
+        separator: what separates columns.
+    """
+    from pandas.io.common import get_handle  # noqa: PLC0415  (optional)
+
+    if table_reader(str(path)) == "Parquet" or not Path(path).is_file():
+        return 0
+    with get_handle(path, "r", encoding="utf-8", compression="infer") as opened:
+        lines, begun = csv.reader(opened.handle, delimiter=separator), 0
+        for line in lines:
+            row -= bool(line)
+            if row < 0:
+                return begun + 1
+            begun = lines.line_num
+    return 0
 
 
 @dataclass(frozen=True)

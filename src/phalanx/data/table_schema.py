@@ -4,6 +4,7 @@
 under `phalanx`: the role of a column, its unit, its scaling, and what takes the place of missing values.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -38,9 +39,23 @@ from phalanx.wording import plural
 SCHEMA_FILE = "schema.json"
 STANDARD: Final = "https://datapackage.org/profiles/2.0/tableschema.json"
 LARGEST = 10_000_000  # bytes of a schema
+TOLD = 5  # columns of which an error tells what does not fit
 # What pandas takes for a missing value, and a schema says in so many words.
 USUAL = ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
          "NULL", "NaN", "None", "n/a", "nan", "null")  # fmt: skip
+
+
+class UnfitTableError(ValueError):
+    """A table does not fit a schema.
+
+    Attributes:
+        found: what does not fit; no sentence quotes a cell.
+    """
+
+    def __init__(self, found: tuple[Finding, ...]) -> None:
+        more = f" {plural(len(found) - TOLD, 'column')} more do not fit." if len(found) > TOLD else ""
+        super().__init__(" ".join(one.sentence for one in found[:TOLD]) + more)
+        self.found = found
 
 
 class Writing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,12 +99,16 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     standard: Literal["https://datapackage.org/profiles/2.0/tableschema.json"] = field(default=STANDARD, name="$schema")
 
     def __post_init__(self) -> None:
-        names = [each.name for each in self.fields]
-        if twice := [name for name in names if names.count(name) > 1]:
+        names = Counter(each.name for each in self.fields)
+        if twice := [name for name, times in names.items() if times > 1]:
             raise ValueError(f"Column {twice[0]!r} occurs twice. Leave out one")
         for each in self.fields:
             if each.wrong:
                 raise ValueError(f"Column {each.name!r} {each.wrong}")
+            if missing := {*self.missing_values} - {*(each.missing_values or self.missing_values)}:
+                raise ValueError(
+                    f"Column {each.name!r} lacks {min(missing)!r} among its missingValues, which the table has. Add it"
+                )
         if len(self._of("target")) != 1 or len(self._of("owner")) > 1 or not self._of("input"):
             raise ValueError(
                 "there must be one column of role target, one at most of role owner, and some of role input"
@@ -146,7 +165,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             fields.append(Field(name=str(reading.owner), type="string", use=Use(role="owner")))
         fields += [Field(name=str(name), type="string", use=Use(role="dropped")) for name in reading.dropped]
         kind: Literal["integer", "string", "number"] = "integer" if whole else "string" if reading.labels else "number"
-        use = Use(role="target", scaling=scaling)
+        use = Use(role="target", scaling=scaling, aliases=dict(reading.joined))
         fields.append(Field(name=str(reading.label), type=kind, categories=reading.labels, use=use))
         words = USUAL if writes.missing is None else writes.missing
         writing = Writing(delimiter=writes.separator, decimal=writes.decimal, thousands=writes.thousands)
@@ -174,6 +193,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The classes, by number; empty for targets."""
         return self.target.categories
 
+    def missing_in(self, described: Field) -> tuple[str, ...]:
+        """Return the words for a missing value in a column."""
+        return self.missing_values if described.missing_values is None else described.missing_values
+
     @cached_property
     def reading(self) -> TableReading:
         """How rows become inputs, in the form in which they are computed."""
@@ -182,6 +205,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             columns=tuple(chain.from_iterable(map(_inputs_of, self.inputs_of))),
             labels=self.labels,
             target=None if scaling is None else TargetScale(scaling.mean, scaling.deviation),
+            joined=tuple(self.target.use.aliases.items()),
             label=self.target.name,
             owner=None if self.owner is None else self.owner.name,
             dropped=tuple(each.name for each in self._of("dropped")),
@@ -260,7 +284,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return tuple(
             chain(
                 self._columns(frame, labels=labels),
-                *(read.found for read in self._read(frame, labels).values()),
+                *(read.found for read in self.columns(frame, labels=labels).values()),
                 self._owners(frame) if labels else (),
             )
         )
@@ -299,16 +323,19 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def _inputs(self, read: Mapping[str, ReadColumn]) -> Tensor:
         cells: dict[Name, Cells] = {each.name: read[each.name].cells for each in self.inputs_of}
-        return self.reading.scale(self.reading.raw(cells))
+        scaled = self.reading.scale(self.reading.raw(cells))
+        if (infinite := ~scaled.isfinite().all(0)).any():
+            column = self.reading.columns[int(infinite.int().argmax())].name
+            raise ValueError(f"Column {column!r} is infinite once it is scaled. Correct its scaling in the schema.")
+        return scaled
 
     def _checked(self, frame: Any, *, labels: bool) -> Mapping[str, ReadColumn]:
         """Return the columns of a table; raise `ValueError` unless it fits."""
-        read = self._read(frame, labels)
+        read = self.columns(frame, labels=labels)
         found = [*self._columns(frame, labels=labels), *chain.from_iterable(each.found for each in read.values())]
         found += self._owners(frame) if labels else ()
-        if errors := [one.sentence for one in found if one.error]:
-            more = f" {plural(len(errors) - 5, 'column')} more do not fit." if len(errors) > 5 else ""
-            raise ValueError(" ".join(errors[:5]) + more)
+        if errors := tuple(one for one in found if one.error):
+            raise UnfitTableError(errors)
         return read
 
     def _wanted(self, labels: bool) -> list[Field]:
@@ -317,9 +344,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def _columns(self, frame: Any, *, labels: bool) -> Iterator[Finding]:
         """Yield what is wrong with the names of the columns, and the number of rows."""
         check_frame(frame)
-        names = [str(name) for name in frame.columns]
+        names = Counter(map(str, frame.columns))
         known = {each.name for each in self.fields} | {FILE}
         others = [name for name in names if name not in known]
+        spelled = dict[str, list[str]]()
+        for name in others:
+            spelled.setdefault(plainly(name), []).append(name)
         wanted = [each.name for each in self._wanted(labels)]
         if len(wanted) > 1 and not {*map(plainly, wanted)} & {*map(plainly, names)}:
             listed = ", ".join(map(repr, wanted[:LISTED])) + (", ..." if len(wanted) > LISTED else "")
@@ -327,10 +357,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             yield Finding("column", wanted[0], f"None of the columns is there: {listed}. {how}.")
             return
         for each in self._wanted(labels):
-            if names.count(each.name) > 1:
+            if names[each.name] > 1:
                 yield _twice(each)
             if each.name not in names:
-                alike = [name for name in others if plainly(name) == plainly(each.name)]
+                alike = spelled.get(plainly(each.name), [])
                 hint = f" Is it {alike[0]!r}?" if alike else ""
                 yield Finding("column", each.name, f"Column {each.name!r} is missing.{hint} Add it, or rename one.")
         if others:
@@ -339,14 +369,23 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not len(frame):
             yield Finding("rows", "", "The table has no rows. Give it a row for each example.")
 
-    def _read(self, frame: Any, labels: bool) -> dict[str, ReadColumn]:
-        """Return the columns that are there once, by name."""
+    def columns(self, frame: Any, *, labels: bool = True) -> Mapping[str, ReadColumn]:
+        """Return the columns of a table that are described and occur once, by name, with what does not fit.
+
+        Args:
+            frame: a pandas `DataFrame`.
+            labels: whether the target is read.
+
+        Raises:
+            TypeError: `frame` is no `DataFrame`.
+        """
         check_frame(frame)
-        names = [str(name) for name in frame.columns]
-        places = {name: i for i, name in enumerate(names) if names.count(name) == 1}
+        counts = Counter(map(str, frame.columns))
+        places = {str(name): i for i, name in enumerate(frame.columns) if counts[str(name)] == 1}
         wanted = [each for each in self._wanted(labels) if each.name in places]
-        words = self.missing_values
-        return {each.name: ReadColumn.of(frame.iloc[:, places[each.name]], each, words) for each in wanted}
+        return {
+            each.name: ReadColumn.of(frame.iloc[:, places[each.name]], each, self.missing_in(each)) for each in wanted
+        }
 
     def _owners(self, frame: Any) -> Iterator[Finding]:
         """Yield what is wrong with the owners of rows, if a table has them."""

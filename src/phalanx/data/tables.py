@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from phalanx.data.findings import Finding, as_number_column, is_number, leaks, near, zeros
-from phalanx.wording import plural
+from phalanx.wording import plural, shown
 
 WHOLE = r"[+-]?(0|[1-9][0-9]*)"  # a number, and no code such as 01
 
@@ -25,7 +25,8 @@ MOST_VALUES = 100  # of a column of text that becomes one-hot: with more it is a
 SOME_VALUES = 20  # of a column of text: with more, most of them numbers, it is one of numbers with a mistake
 
 Name = str | int
-
+Classes = Sequence[Name] | Mapping[str, Sequence[Name]]  # in the order of their numbers; or the labels that each joins
+Joined = tuple[tuple[str, tuple[Name, ...]], ...]  # classes with the labels that each joins
 
 Impute = Literal["refuse", "median", "indicator"]
 
@@ -92,6 +93,7 @@ class TableReading:
         dropped: the columns that are not used.
         dialect: of the file.
         files: SHA-256 of the files with rows of the train part.
+        joined: by label, the values of the column that it joins; empty if each value is a label.
     """
 
     columns: tuple[InputColumn, ...]
@@ -103,6 +105,7 @@ class TableReading:
     dropped: tuple[Name, ...] = ()
     dialect: Dialect = Dialect()
     files: tuple[str, ...] = ()
+    joined: Joined = ()
 
     @property
     def by_name(self) -> Mapping[Name, Sequence[InputColumn]]:
@@ -186,7 +189,7 @@ def read_frame(
     *,
     owner: str | None = None,
     drop: Sequence[str] = (),
-    class_names: Sequence[Name] | None = None,
+    class_names: Classes | None = None,
     targets: bool = False,
     impute: Impute = "refuse",
 ) -> Columns:
@@ -197,7 +200,8 @@ def read_frame(
         label: the column of the labels.
         owner: the column of the owners, if there is one.
         drop: columns that are not used.
-        class_names: the labels in the order of their numbers; the different labels, sorted, if not given.
+        class_names: the labels in the order of their numbers; or, by class, the labels that it joins; the different
+            labels, sorted, if not given.
         targets: whether integers in the column of the labels are targets; floating-point numbers always are.
         impute: whether missing inputs are refused, or become the median ("median"), also with an input of 0 and 1 that
             says so ("indicator"). Of text, each of its inputs is 0.
@@ -218,10 +222,14 @@ def read_frame(
     inputs = [name for name in used if name not in (label, owner)]
     if not inputs:
         raise ValueError(f"There is no column for the inputs, only {names}. Add one, or name fewer in drop.")
-    y, labels = _labels(frame[label], label, class_names, targets=targets)
+    joined, labels = joined_of(class_names), tuple[Name, ...]()
+    if joined:
+        y, labels = _joined_labels(frame[label], label, joined, targets=targets), tuple(name for name, _ in joined)
+    else:
+        y, labels = _labels(frame[label], label, cast(Sequence[Name] | None, class_names), targets=targets)
     holders, owners = ((), None) if owner is None else owners_in(frame[owner])
     columns = tuple(each for name in inputs for each in _input_columns(frame[name], name, impute))
-    reading = TableReading(columns, labels, holders, label=label, owner=owner, dropped=tuple(drop))
+    reading = TableReading(columns, labels, holders, label=label, owner=owner, dropped=tuple(drop), joined=joined)
     x = reading.raw({name: cells_of(frame[name]) for name in inputs})
     return Columns(x, y, owners, reading, _findings(frame, inputs, label, owner, y if labels else None))
 
@@ -331,6 +339,37 @@ def _labels(
             f"(the first: row {unknown[0]}). Add them to it, or correct them."
         )
     return torch.tensor([number[value] for value in values]), tuple(known)
+
+
+def _joined_labels(column: Any, name: str, joined: Joined, *, targets: bool) -> Tensor:
+    """Return the number of the class that joins each label."""
+    if column.dtype.kind == "f" and (column % 1 == 0).all():
+        column = column.astype("int64")
+    labels, _ = _labels(column, name, [label for _, of in joined for label in of], targets=targets)
+    return torch.tensor([k for k, (_, of) in enumerate(joined) for _ in of])[labels]
+
+
+def joined_of(class_names: Classes | None) -> Joined:
+    """Return the classes that join labels, in the order of the first label of each; empty if they join none.
+
+    Raises:
+        ValueError: a label is in two classes, or a class has none.
+    """
+    if not isinstance(class_names, Mapping):
+        return ()
+    every = [label for of in class_names.values() for label in (of if isinstance(of, (list, tuple)) else (None,))]
+    named = all(isinstance(label, (int, str)) and not isinstance(label, bool) for label in every)
+    if not (every and named and all(class_names.values())) or len({*map(str, every)}) < len(every):
+        raise ValueError(
+            f"Each class of class_names joins a list of labels of its own, got {shown(str(dict(class_names)), 200)}. "
+            "Name each label once, as in {healthy: [0], ill: [1, 2]}."
+        )
+    of = {str(name): tuple(sorted(labels, key=_by_kind)) for name, labels in class_names.items()}
+    return tuple(sorted(of.items(), key=lambda item: _by_kind(item[1][0])))
+
+
+def _by_kind(label: Name) -> tuple[bool, Name]:
+    return isinstance(label, str), label
 
 
 def _whole(class_names: Sequence[Name] | None) -> bool:

@@ -10,7 +10,7 @@ refused by the runtime: an `OneHotEncoder` of `ai.onnx.ml` with zeros=0 has no r
 
 import math
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, zip_longest
 from typing import Any
 
 import numpy as np
@@ -117,14 +117,14 @@ def _examples(nodes: _Nodes, schema: Schema) -> str:
         nodes.inputs.append(nodes.value(each.name, "STRING" if each.type == "string" else "DOUBLE", ["rows", 1]))
     if numbers:
         filled = [c for c in columns if c.value is None and not c.gap]
-        scaled, empty = _numbers(nodes, numbers, filled, schema.missing_values)
+        scaled, empty = _numbers(nodes, numbers, filled, [schema.missing_in(each) for each in numbers])
         blocks += [scaled, empty]
         places |= {(each.name, None, False): j for j, each in enumerate(numbers)}
         places |= {(each.name, None, True): len(numbers) + j for j, each in enumerate(numbers)}
     width = 2 * len(numbers)
     for each in schema.inputs_of:
         if each.type == "string":
-            blocks.append(_texts(nodes, each, schema.missing_values))
+            blocks.append(_texts(nodes, each, schema.missing_in(each)))
             places |= {(each.name, str(text), False): width + j for j, text in enumerate(each.categories)}
             places[each.name, None, True] = width + len(each.categories)
             width += len(each.categories) + 1
@@ -133,14 +133,15 @@ def _examples(nodes: _Nodes, schema: Schema) -> str:
 
 
 def _numbers(
-    nodes: _Nodes, numbers: Sequence[Field], columns: Sequence[InputColumn], missing: Sequence[str]
+    nodes: _Nodes, numbers: Sequence[Field], columns: Sequence[InputColumn], missing: Sequence[Sequence[str]]
 ) -> tuple[str, str]:
     """Return the scaled numbers, and where they are missing, each (rows, columns), float32."""
     raw = nodes.add("Concat", *(each.name for each in numbers), axis=1) if len(numbers) > 1 else numbers[0].name
     narrow = nodes.cast(raw, "FLOAT")
     empty, infinite = nodes.add("IsNaN", narrow), nodes.add("IsInf", narrow)
-    for word in filter(is_number, missing):
-        empty = nodes.add("Or", empty, nodes.add("Equal", raw, nodes.constant(float(word), np.float64)))
+    words = [[float(word) for word in of if is_number(word)] for of in missing]
+    for word in zip_longest(*words, fillvalue=math.nan):  # by column; nothing equals NaN
+        empty = nodes.add("Or", empty, nodes.add("Equal", raw, nodes.constant(word, np.float64)))
     needed = nodes.constant([each.use.impute is None for each in numbers], np.bool_)
     low = nodes.constant([_bound(each, each.constraints.minimum, -math.inf) for each in numbers], np.float64)
     high = nodes.constant([_bound(each, each.constraints.maximum, math.inf) for each in numbers], np.float64)
@@ -168,14 +169,19 @@ def _bound(described: Field, given: float | None, none: float) -> float:
 
 def _texts(nodes: _Nodes, described: Field, missing: Sequence[str]) -> str:
     """Return 1 where a row has a text, else 0, and 1 where it is missing: (rows, texts + 1), float32."""
-    known = [str(each) for each in described.categories]
-    words = spelled(word for word in missing if word not in known) if described.use.impute is not None else []
+    categories = [str(each) for each in described.categories]
+    known = {text: k for k, text in enumerate(categories)}
+    for category, others in described.use.aliases.items():
+        for other in others:
+            spellings = [other] if isinstance(other, str) else [str(other), f"{other}.0"]
+            known |= {text: known[category] for text in spellings if text not in known}
+    if described.use.impute is not None:
+        known |= {word: len(categories) for word in spelled(missing) if word not in known}
     why = f"column {described.name!r}: no known text"
-    encoded = nodes.add("OneHotEncoder", described.name, name=why, cats_strings=[*known, *words], zeros=0)
-    flat = nodes.add("Reshape", encoded, nodes.constant([-1, len(known) + len(words)], np.int64))
-    joined = np.zeros((len(known) + len(words), len(known) + 1))
-    joined[range(len(known)), range(len(known))] = 1
-    joined[len(known) :, -1] = 1
+    encoded = nodes.add("OneHotEncoder", described.name, name=why, cats_strings=[*known], zeros=0)
+    flat = nodes.add("Reshape", encoded, nodes.constant([-1, len(known)], np.int64))
+    joined = np.zeros((len(known), len(categories) + 1))
+    joined[range(len(known)), [*known.values()]] = 1
     return nodes.add("MatMul", flat, nodes.constant(joined, np.float32))
 
 

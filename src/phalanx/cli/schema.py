@@ -1,0 +1,129 @@
+"""`phalanx schema`: draft the schema of a federation's tables, and check the file of a site against it."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from phalanx.cli.checks import check_out
+from phalanx.cli.parser import Options
+from phalanx.core import InfeasibleError
+from phalanx.data import CSV, Schema
+from phalanx.data.findings import Finding
+from phalanx.data.table_check import TableCheck, examined, in_words, outcome
+from phalanx.data.table_draft import draft
+from phalanx.data.table_files import TableFile, files_of
+from phalanx.data.tables import WHOLE, Dialect, Name
+from phalanx.runs.files import write
+from phalanx.wording import plural, shown, visible
+
+
+def init_command(options: Options, console: Console) -> int:
+    """Write a first schema, and say what is to be decided; return the exit status."""
+    files = [file for path in options.files for file in _files(path)]
+    check_out(options.out, "schema.json", files)
+    if options.out.exists() and not options.again:
+        raise InfeasibleError(f"There is a {options.out}. Name another file by -o, or give --again to write over it.")
+    made = draft(
+        options.files,
+        options.target,
+        owner=options.owner,
+        drop=options.drop,
+        codes=options.codes,
+        zeros=options.zeros,
+        classes=_classes(options.classes),
+        dialect=Dialect(options.separator, options.decimal, options.thousands, tuple(options.missing)),
+    )
+    for one in made.findings:
+        _say(f"{'error' if one.error else 'decide'}: {one.sentence}", console)
+    rows = f"{plural(sum(made.rows.values()), 'row')} of {plural(len(made.rows), 'file')}"
+    if made.schema is None:
+        _say(f"{rows}: no schema is written. Do as the errors say, and repeat this.", console)
+        return 1
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    write(options.out, made.schema.json)
+    inputs = plural(len(made.schema.reading.columns), "input")
+    classes = f", classes {', '.join(map(str, made.schema.labels))}" if made.schema.labels else ""
+    _say(f"{options.out}: {rows}, {inputs}{classes}. {made.schema.digest}", console)
+    return 0
+
+
+def _classes(given: Sequence[str]) -> Mapping[str, tuple[Name, ...]] | None:
+    """Return the labels that each class joins, from texts such as ill=1,2,3."""
+    found = dict[str, tuple[Name, ...]]()
+    for text in given:
+        name, sign, labels = text.partition("=")
+        parts = [part.strip() for part in labels.split(",")]
+        if not (name and sign and all(parts)) or name in found:
+            raise InfeasibleError(
+                f"--classes must name each class once with its labels, such as ill=1,2,3, got {shown(text)}."
+            )
+        found[name] = tuple(int(part) if re.fullmatch(WHOLE, part) else part for part in parts)
+    return found or None
+
+
+def _files(path: str) -> list[Path]:
+    """Return the files of a path or a pattern; raise `FileNotFoundError` if there are none."""
+    if not (found := files_of(path, None)):
+        raise FileNotFoundError(f"There is no file {shown(path, 300)}. Correct the path.")
+    return found
+
+
+def check_command(options: Options, console: Console) -> int:
+    """Print what does not fit a schema; return the exit status."""
+    schema = Schema.load(options.schema)
+    files = dict.fromkeys(file for path in options.files for file in _files(path))
+    found = [examined(schema, file, source_of(schema, file, options)) for file in files]
+    fits = all(one.fits for one in found)
+    if options.json:
+        of = [_as_json(one) for one in found]
+        console.print_json(data={"schema": str(options.schema), "digest": schema.digest, "fits": fits, "files": of})
+        return int(not fits)
+    for one in found:
+        for line in in_lines(one):
+            _say(line, console)
+        _say(outcome(one, schema), console)
+    return int(not fits)
+
+
+def in_lines(found: TableCheck) -> Iterator[str]:
+    """Yield a line for each finding in a file, for the terminal of the site."""
+    for one in found.findings:
+        yield f"{'error' if one.error else 'remark'}: {in_words(found, one)}"
+
+
+def source_of(schema: Schema, file: Path, options: Options) -> TableFile:
+    """Return how a file is written: as the schema says, but for what the options say."""
+    source = schema.source(str(file))
+    given = {name: options.get(name) for name in ("separator", "decimal") if options.get(name) is not None}
+    return replace(source, **given) if given and isinstance(source, CSV) else source
+
+
+def _as_json(found: TableCheck) -> dict[str, Any]:
+    """Return what was found in a file; no cell is quoted."""
+    return {
+        "file": found.file,
+        "fits": found.fits,
+        "rows": found.rows,
+        "classes": {str(label): count for label, count in found.classes.items()},
+        "findings": [_finding(one, found.lines.get(one.key)) for one in found.findings],
+    }
+
+
+def _finding(one: Finding, line: int | None) -> dict[str, Any]:
+    return {
+        "code": one.code,
+        "name": one.name,
+        "error": one.error,
+        "rows": one.rows or None,
+        "first_row": one.first or None,
+        "first_line": line,
+        "sentence": one.sentence,
+    }
+
+
+def _say(text: str, console: Console) -> None:
+    console.print(visible(text), markup=False, soft_wrap=True)

@@ -1,0 +1,601 @@
+"""A first schema of a federation, drafted from the tables of its sites, or of one of them.
+
+The draft leaves a site, and its rows are people.  It holds no text of fewer than `LEAST_ROWS` rows; bounds are moved
+outwards to a coarse grid, and scaling is rounded.  What it leaves out is said in sentences, which quote cells and stay.
+This is no differential privacy: a bound tells an extreme up to a tenth of the range.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from phalanx.data.findings import (
+    LEAST_VALUES,
+    MISSING_WORDS,
+    Finding,
+    as_number_column,
+    counts_rows,
+    is_number,
+    leaks,
+    plainly,
+    zeros,
+)
+from phalanx.data.table_columns import BOOLEANS, Constraints, Field, Imputation, Scaling, Use
+from phalanx.data.table_files import CSV, FILE, Parquet, TableFile, files_of
+from phalanx.data.table_schema import USUAL, Schema, Writing
+from phalanx.data.tables import MOST_VALUES, Dialect, Joined, Name, beyond, is_text, joined_of
+from phalanx.reading import table_reader
+from phalanx.wording import plural
+
+LEAST_ROWS = 5  # with a text or a code, below which it is not written
+LEAST_KNOWN = 20  # values of a column, below which no bound and no scaling is taken from them
+MOST_CODES = 10  # different whole numbers of a column that may be codes
+MOST_LABELS = 20  # different whole numbers that are classes
+LISTED = 10  # rare texts that a sentence names
+TAILS = (0.05, 0.95)  # shares of the values beyond which scaling does not look
+CODES = (-9.0, -99.0, -999.0, -9999.0, 999.0, 9999.0, 99999.0)  # numbers that often stand for a missing value
+
+Numbers = npt.NDArray[np.float64]
+
+
+class SchemaDraft(NamedTuple):
+    """A schema that was drafted.
+
+    Args:
+        schema: the draft; None if a finding is an error.
+        findings: what is to be decided, with the edit that does it. Sentences may quote cells of the tables.
+        rows: number of rows of each file, by its name.
+    """
+
+    schema: Schema | None
+    findings: tuple[Finding, ...]
+    rows: Mapping[str, int]
+
+
+def draft(
+    paths: Sequence[str],
+    target: str,
+    *,
+    owner: str | None = None,
+    drop: Collection[str] = (),
+    codes: Collection[str] = (),
+    zeros: Collection[str] = (),
+    classes: Mapping[str, Sequence[Name]] | None = None,
+    dialect: Dialect | None = None,
+) -> SchemaDraft:
+    """Return a first schema of tables.
+
+    Args:
+        paths: files, or patterns of such, each of one site.
+        target: column of the labels or targets.
+        owner: column of the owner of a row.
+        drop: columns that are no inputs.
+        codes: columns of whole numbers that are codes of kinds: each code becomes an input of 0 and 1.
+        zeros: columns in which 0 stands for a missing value.
+        classes: by class, the labels that it joins; None: each label is a class.
+        dialect: how the files are written; `missing` adds words for a missing value.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a file is no table, or lacks a column that is named.
+    """
+    writes = dialect or Dialect()
+    sites = [site for path in paths for site in _sites(path, target, writes)]
+    roles = _Roles(target, owner, tuple(drop), frozenset(codes), frozenset(zeros), joined_of(classes))
+    return _Drafting(sites, roles, writes).draft
+
+
+class _Roles(NamedTuple):
+    """What a user says of columns; see `draft`."""
+
+    target: str
+    owner: str | None
+    drop: tuple[str, ...]
+    codes: frozenset[str]
+    zeros: frozenset[str]
+    joined: Joined
+
+
+@dataclass(frozen=True)
+class _Site:
+    """The table of a site, whose cells are as they are written."""
+
+    name: str
+    frame: Any
+
+
+def _sites(path: str, target: str, writes: Dialect) -> Iterator[_Site]:
+    """Yield the tables of a path or a pattern."""
+    for file in files_of(path, None) or [Path(path)]:
+        source: TableFile
+        if table_reader(str(file)) == "Parquet":
+            source = Parquet(str(file), target)
+            yield _Site(file.name, source.frame(str(file), None))
+        else:
+            source = CSV(str(file), target, separator=writes.separator, missing=())
+            names = list(map(str, source.frame(str(file), None).columns))
+            yield _Site(file.name, source.frame(str(file), None, texts=names))
+
+
+class _Column(NamedTuple):
+    """A column of all sites.
+
+    Args:
+        values: (n,), numbers, NaN where one is missing; or texts, None where one is missing.
+        words: for a missing value that it holds.
+        codes: numbers that are taken for a missing value.
+        site: (n,), the number of the site of each row.
+    """
+
+    values: npt.NDArray[Any]
+    words: tuple[str, ...]
+    codes: tuple[float, ...]
+    site: npt.NDArray[np.int64]
+
+    @property
+    def text(self) -> bool:
+        """Whether it holds texts."""
+        return self.values.dtype.kind == "O"
+
+    @property
+    def empty(self) -> npt.NDArray[np.bool_]:
+        """(n,), where a value is missing."""
+        found: npt.NDArray[np.bool_] = self.values == None if self.text else np.isnan(self.values)  # noqa: E711
+        return found
+
+    @property
+    def known(self) -> npt.NDArray[Any]:
+        """The values that are there."""
+        return self.values[~self.empty]
+
+
+class _Drafting:
+    """A draft in the making; its findings are collected on the way."""
+
+    def __init__(self, sites: Sequence[_Site], roles: _Roles, writes: Dialect) -> None:
+        self.sites, self.roles, self.writes, self.found = sites, roles, writes, list[Finding]()
+        self.target, self.listed = roles.target, {*(writes.missing or ())}
+        apart = [roles.target, *([] if roles.owner is None else [roles.owner]), *roles.drop]
+        if len({*apart}) < len(apart) or {*apart} & (roles.codes | roles.zeros):
+            raise ValueError(f"target, owner, drop and codes must be different columns, got {', '.join(apart)}.")
+        named = [*apart, *sorted(roles.codes | roles.zeros)]
+        for site in sites:
+            if missing := [name for name in named if name not in site.frame.columns]:
+                hint = " If this is several columns, set --separator." if len(site.frame.columns) == 1 else ""
+                raise ValueError(
+                    f"{site.name} has no column {' or '.join(map(repr, missing))}; its columns are "
+                    f"{', '.join(map(repr, site.frame.columns))}. Name one of them.{hint}"
+                )
+        self.names = [str(name) for name in sites[0].frame.columns if all(name in s.frame.columns for s in sites)]
+
+    # --- the whole
+
+    @property
+    def draft(self) -> SchemaDraft:
+        """The draft."""
+        rows = {site.name: len(site.frame) for site in self.sites}
+        total = sum(rows.values())
+        if total < LEAST_KNOWN:
+            few = f"There are {plural(total, 'row')}, and a draft needs {LEAST_KNOWN}: it would tell about single ones."
+            return SchemaDraft(None, (Finding("rows", "", f"{few} Give more rows."),), rows)
+        self._say_lacking()
+        fields = [self._field(name) for name in self.names if name not in self._others]
+        others = [(self.roles.owner, "owner"), *((name, "dropped") for name in self.roles.drop)]
+        fields += [Field(name=n, type="string", use=Use(role=role)) for n, role in others if n is not None]  # type: ignore[arg-type]
+        fields.append(self._target())
+        self._say_leaks(fields)
+        self._say_scaling(fields)
+        missing = ("", *sorted({*chain.from_iterable(self._column(each.name).words for each in fields)} | self.listed))
+        fields = [self._with_words(each, missing) for each in fields]
+        if not any(each.use.role == "input" for each in fields):
+            self._error("column", "", "No column is left for the inputs. Drop fewer.")
+        writing = Writing(delimiter=self.writes.separator, decimal=self.writes.decimal, thousands=self.writes.thousands)
+        wrong = any(one.error for one in self.found)
+        schema = None if wrong else Schema(fields=tuple(fields), missing_values=missing, writing=writing)
+        return SchemaDraft(schema, tuple(sorted(self.found, key=lambda one: not one.error)), rows)
+
+    @cached_property
+    def _others(self) -> set[str]:
+        """The columns that are no inputs."""
+        return {self.target, *([] if self.roles.owner is None else [self.roles.owner]), *self.roles.drop, FILE}
+
+    def _ask(self, code: str, name: str, sentence: str) -> None:
+        self.found.append(Finding(code, name, sentence, error=False))
+
+    def _error(self, code: str, name: str, sentence: str) -> None:
+        self.found.append(Finding(code, name, sentence))
+
+    def _say_lacking(self) -> None:
+        every = dict.fromkeys(str(name) for site in self.sites for name in site.frame.columns)
+        for name in every:
+            if name not in self.names:
+                having = [site.name for site in self.sites if name in site.frame.columns]
+                self._ask(
+                    "column",
+                    name,
+                    f"Column {name!r} is only in {', '.join(having)}, and left out. Rename it, or add it to all.",
+                )
+
+    # --- cells
+
+    def _column(self, name: str) -> _Column:
+        if name not in self._columns:
+            self._columns[name] = self._as_read(name)
+        return self._columns[name]
+
+    @cached_property
+    def _columns(self) -> dict[str, _Column]:
+        return {}
+
+    def _as_read(self, name: str) -> _Column:
+        """Return a column of all sites as numbers or as texts."""
+        parts = [site.frame[name] for site in self.sites]
+        site = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts)])
+        if not any(map(is_text, parts)):
+            values = np.concatenate([part.to_numpy(dtype=np.float64, na_value=np.nan) for part in parts])
+            return self._without_codes(name, values, (), site)
+        texts = np.concatenate([part.astype(str).to_numpy(dtype=object) for part in parts])
+        texts[np.concatenate([part.isna().to_numpy(dtype=bool) for part in parts])] = None
+        different = dict.fromkeys(text for text in texts if text is not None)
+        usual = {text: self._is_word(text) for text in different}
+        numbers = {text: self._number(text) for text, word in usual.items() if not word}
+        if numbers and all(number is not None for number in numbers.values()):
+            held = {text: math.nan if word else numbers[text] for text, word in usual.items()}
+            values = np.array([math.nan if text is None else held[text] for text in texts], dtype=np.float64)
+            return self._without_codes(name, values, self._words(usual), site)
+        words = {text for text in different if text.strip() in {*USUAL, "?", *self.listed}}
+        values = np.array([None if text is None or text in words else text for text in texts], dtype=object)
+        return _Column(values, self._words(dict.fromkeys(words, True)), (), site)
+
+    def _is_word(self, text: str) -> bool:
+        return text.strip() in self.listed or text.strip().lower() in MISSING_WORDS or text.strip() in USUAL
+
+    @staticmethod
+    def _words(usual: Mapping[str, bool]) -> tuple[str, ...]:
+        return tuple(sorted({text.strip() for text, word in usual.items() if word} - {""}))
+
+    def _number(self, text: str) -> float | None:
+        """Return the number that a text is, as the files are written; None if it is none."""
+        plain = text.strip()
+        if self.writes.thousands is not None:
+            plain = plain.replace(self.writes.thousands, "")
+        if self.writes.decimal != "." and "." not in plain:
+            plain = plain.replace(self.writes.decimal, ".")
+        return float(plain) if is_number(plain) else None
+
+    def _without_codes(self, name: str, values: Numbers, words: tuple[str, ...], site: Any) -> _Column:
+        """Return a column of numbers, without those that stand for a missing value."""
+        codes = [float(word) for word in self.listed if is_number(word)]
+        values = np.where(np.isin(values, codes), np.nan, values)
+        found = [0.0] if name in self.roles.zeros else list[float]()
+        values = np.where(np.isin(values, found), np.nan, values)
+        for code in CODES if name not in self._others else ():
+            others, count = values[(values != code) & ~np.isnan(values)], int((values == code).sum())
+            apart = len(others) and (others.min() >= 0 if code < 0 else others.max() < code / 2)
+            if count >= LEAST_ROWS and apart and len(np.unique(others)) >= LEAST_VALUES:
+                found.append(code)
+                self._ask(
+                    "missing",
+                    name,
+                    f"Column {name!r} is {code:g} in {plural(count, 'row')}, far from all others: taken as missing. If "
+                    f'it is a number, take "{code:g}" out of missingValues of this column.',
+                )
+        return _Column(np.where(np.isin(values, found), np.nan, values), words, tuple(found), site)
+
+    def _with_words(self, described: Field, words: Sequence[str]) -> Field:
+        """Return the description of a column with what stands for a missing value in it alone."""
+        codes = self._column(described.name).codes
+        if not codes:
+            return described
+        return msgspec.structs.replace(described, missing_values=(*words, *(f"{code:g}" for code in codes)))
+
+    # --- inputs
+
+    def _field(self, name: str) -> Field:
+        column = self._column(name)
+        if not len(column.known):
+            return self._dropped(name, "empty", "is empty")
+        if name in self.roles.codes:
+            return self._codes(name, column)
+        if not column.text:
+            return self._numbers(name, column)
+        if {str(text).strip().lower() for text in column.known} <= BOOLEANS.keys():
+            return Field(name=name, type="boolean", use=Use(impute=self._imputed(name, column, 0.0)))
+        return self._texts(name, column)
+
+    def _dropped(self, name: str, code: str, why: str) -> Field:
+        self._ask(
+            code, name, f'Column {name!r} {why}: its role is "dropped". If it is measured, describe it as an input.'
+        )
+        return Field(name=name, type="string", use=Use(role="dropped"))
+
+    def _imputed(self, name: str, column: _Column, value: float | None) -> Imputation | None:
+        empty = column.empty
+        if not empty.any():
+            return None
+        of = f"is missing in {int(empty.sum()):,} of {plural(len(empty), 'row')}"
+        whole = [site.name for k, site in enumerate(self.sites) if empty[column.site == k].all()]
+        where = f", in {', '.join(whole)} in all" if whole and len(self.sites) > 1 else ""
+        how = "each of its inputs is 0 then" if value is None else f"it is filled with {value:g}"
+        self._ask(
+            "missing",
+            name,
+            f'Column {name!r} {of}{where}: {how}. For an input more that says so set "indicator": true in impute.',
+        )
+        return Imputation(value=value)
+
+    def _numbers(self, name: str, column: _Column) -> Field:
+        values: Numbers = column.known
+        if any(counts_rows(column.values[column.site == k]) for k in range(len(self.sites))):
+            return self._dropped(name, "rows", "numbers the rows")
+        if beyond(values).any():
+            self._error(
+                "number", name, f"Column {name!r} holds numbers beyond 3.4e38. Correct them, or drop the column."
+            )
+            return Field(name=name, type="string", use=Use(role="dropped"))
+        if len(values) < LEAST_KNOWN:
+            return self._dropped(name, "few", f"has {plural(len(values), 'value')}, too few for a range and a scaling")
+        self._say_doubts(name, column)
+        scaling = _scaling(values)
+        impute = self._imputed(name, column, scaling.mean)
+        use = Use(scaling=scaling, impute=impute)
+        return Field(name=name, type="number", constraints=bounds_of(values), use=use)
+
+    def _say_doubts(self, name: str, column: _Column) -> None:
+        values: Numbers = column.known
+        different, whole = np.unique(values), bool((values % 1 == 0).all())
+        if whole and 2 < len(different) <= MOST_CODES:
+            self._ask(
+                "codes",
+                name,
+                f"Column {name!r} holds {len(different)} different whole numbers. If they are codes of kinds, give "
+                f"--codes {name}.",
+            )
+        if whole and len(different) == len(values) == len(column.values):
+            self._ask(
+                "identifier", name, f"Column {name!r} tells all rows apart. If it is a number of a patient, drop it."
+            )
+        remedy = f"If 0 stands for a missing value, give --zeros {name}."
+        empty = [
+            site.name
+            for k, site in enumerate(self.sites)
+            if (column.values[column.site == k] == 0).sum() == (~column.empty[column.site == k]).sum() > 0
+        ]
+        if empty and len(empty) < len(self.sites) and len(different) > 2:
+            listed = ", ".join(empty)
+            self._ask("zero", name, f"Column {name!r} is 0 in every row of {listed}, and not in the others. {remedy}")
+        else:
+            for one in zeros({name: column.values}):
+                zero = int((column.values == 0).sum())
+                what = f"is 0 in {zero:,} of {plural(len(column.values), 'row')}, and far above in all others"
+                self._ask("zero", one.name, f"Column {name!r} {what}. {remedy}")
+
+    def _codes(self, name: str, column: _Column) -> Field:
+        """Return the description of a column of codes."""
+        if column.text or (column.known % 1 != 0).any():
+            self._error("codes", name, f"Column {name!r} does not hold whole numbers alone. Leave it out of --codes.")
+            return Field(name=name, type="string", use=Use(role="dropped"))
+        counts = Counter(int(value) for value in column.known)
+        kept = self._not_rare(name, counts, "code")
+        if not kept:
+            return self._dropped(name, "rare", "has no code that is frequent")
+        aliases: Mapping[str, tuple[Name, ...]] = {str(code): (code,) for code in kept}
+        use = Use(aliases=aliases, impute=self._imputed(name, column, None))
+        return Field(name=name, type="string", categories=tuple(aliases), use=use)
+
+    def _texts(self, name: str, column: _Column) -> Field:
+        counts = Counter(map(str, column.known))
+        if why := self._not_numbers(name, counts):
+            self._error("number", name, why)
+            return Field(name=name, type="string", use=Use(role="dropped"))
+        if len(counts) > MOST_VALUES:
+            return self._dropped(name, "identifier", f"has {len(counts):,} different texts")
+        kept = self._not_rare(name, counts, "text")
+        if not kept:
+            return self._dropped(name, "rare", "has no text that is frequent")
+        self._say_words(name, column, counts)
+        categories, aliases = self._joined_spellings(name, kept)
+        use = Use(aliases=aliases, impute=self._imputed(name, column, None))
+        return Field(name=name, type="string", categories=categories, use=use)
+
+    def _not_numbers(self, name: str, counts: Counter[str]) -> str:
+        """Return why a column of texts is one of numbers with a mistake; empty if it is none."""
+        numbers = [text for text in counts if self._number(text) is not None]
+        others = [text for text in counts if self._number(text) is None]
+        if found := as_number_column([*counts]):
+            remedy = found.remedy.replace("Set decimal or thousands", "Set --decimal or --thousands")
+            remedy = remedy.replace("Set thousands", "Set --thousands").replace("in missing", "in --missing")
+            return f"Column {name!r} {found.what}: {found.text!r}. {remedy}"
+        if len(numbers) > len(others) and len(counts) > MOST_CODES:
+            listed = ", ".join(map(repr, others[:LISTED]))
+            return f"Column {name!r} holds numbers, and {listed}. Correct it, list it in --missing, or drop the column."
+        return ""
+
+    def _not_rare(self, name: str, counts: Counter[Any], what: str) -> dict[Any, int]:
+        """Return what enough rows hold, sorted; say what the draft leaves out."""
+        kept = {value: counts[value] for value in sorted(counts) if counts[value] >= LEAST_ROWS}
+        rare = {value: count for value, count in counts.most_common() if count < LEAST_ROWS}
+        if rare:
+            listed = ", ".join(f"{value!r} ({count})" for value, count in [*rare.items()][:LISTED])
+            more = ", ..." if len(rare) > LISTED else ""
+            rows = plural(sum(rare.values()), "row")
+            self._ask(
+                "rare",
+                name,
+                f"Column {name!r} has {plural(len(rare), what)} of fewer than {LEAST_ROWS} rows, in {rows}: {listed}"
+                f"{more}. They are not in the schema. Add those that all sites may know to categories, or map them in "
+                "aliases; rows with others do not fit.",
+            )
+        return kept
+
+    def _joined_spellings(
+        self, name: str, kept: Mapping[str, int]
+    ) -> tuple[tuple[str, ...], Mapping[str, tuple[Name, ...]]]:
+        """Return the categories among texts, the most frequent spelling of each, and the others as aliases."""
+        by_plain = dict[str, list[str]]()
+        for text in sorted(kept, key=lambda each: (-kept[each], each)):
+            by_plain.setdefault(plainly(text) or text, []).append(text)
+        aliases = dict[str, tuple[Name, ...]]()
+        for category, *others in by_plain.values():
+            if others:
+                aliases[category] = tuple(others)
+                listed = " and ".join(map(repr, [category, *others]))
+                self._ask(
+                    "near",
+                    name,
+                    f"{listed} of column {name!r} differ by spelling only, and are one category. If they are not, make "
+                    "them categories in place of aliases.",
+                )
+        return tuple(sorted(of[0] for of in by_plain.values())), aliases
+
+    def _say_words(self, name: str, column: _Column, counts: Counter[str]) -> None:
+        for word in column.words:
+            if word not in self.listed and word != "?":
+                self._ask(
+                    "missing",
+                    name,
+                    f"{word!r} in column {name!r} is taken as missing. If it is a value, take it out of missingValues, "
+                    "and add it to categories.",
+                )
+        for text in counts:
+            if text.strip().lower() in MISSING_WORDS:
+                self._ask(
+                    "missing",
+                    name,
+                    f"{text!r} in column {name!r} is a category. If it stands for a missing value, give --missing "
+                    f"{text.strip()!r}.",
+                )
+
+    # --- the target
+
+    def _target(self) -> Field:
+        name, column = self.target, self._column(self.target)
+        if empty := int(column.empty.sum()):
+            rows = plural(len(column.values), "row")
+            self._ask("missing", name, f"Target {name!r} is missing in {empty:,} of {rows}. Leave out these rows.")
+        if self.roles.joined:
+            return self._joined_target(name, column)
+        if column.text:
+            counts = Counter(str(text).strip() for text in column.known)
+            if len(counts) > MOST_VALUES:
+                self._error(
+                    "target", name, f"Target {name!r} has {len(counts):,} different texts. Name another column."
+                )
+            if why := self._not_numbers(name, counts):
+                self._error("number", name, why)
+            categories, aliases = self._joined_spellings(name, self._not_rare(name, counts, "class"))
+            return self._classes(name, categories, aliases)
+        values: Numbers = column.known
+        counts_of_numbers = Counter(values.tolist())
+        if len(counts_of_numbers) <= MOST_LABELS and all(value % 1 == 0 for value in counts_of_numbers):
+            kept = self._not_rare(name, Counter({int(v): n for v, n in counts_of_numbers.items()}), "class")
+            if len(kept) > 2:
+                some = ", ".join(map(str, [*kept][:LISTED]))
+                self._ask("classes", name, f"Target {name!r} has the classes {some}. To join some, give --classes.")
+            return self._classes(name, tuple(kept), {})
+        self._ask("target", name, f"Target {name!r} is a number: the task is Regression. Write its unit.")
+        use = Use(role="target", scaling=_scaling(values))
+        return Field(name=name, type="number", constraints=bounds_of(values), use=use)
+
+    def _joined_target(self, name: str, column: _Column) -> Field:
+        """Return the description of a target whose classes join labels."""
+        labels = {label for _, of in self.roles.joined for label in of}
+        counts = Counter(str(value).strip() if column.text else value for value in column.known.tolist())
+        unknown = {value: count for value, count in counts.items() if value not in labels and str(value) not in labels}
+        if unknown:
+            listed = ", ".join(
+                f"{value:g}" if isinstance(value, float) else repr(value) for value in [*unknown][:LISTED]
+            )
+            rows = plural(sum(unknown.values()), "row")
+            self._error("classes", name, f"Target {name!r} is {listed} in {rows}, which is in no class of --classes.")
+        return self._classes(name, tuple(each for each, _ in self.roles.joined), dict(self.roles.joined))
+
+    def _classes(self, name: str, classes: Sequence[Name], aliases: Mapping[str, tuple[Name, ...]]) -> Field:
+        if not classes:
+            self._error("target", name, f"Target {name!r} has no class of {LEAST_ROWS} rows. Name another column.")
+            classes = ("?",)
+        elif len(classes) == 1:
+            only = f"Target {name!r} has the class {classes[0]!r} alone. Add those of other sites to categories."
+            self._ask("target", name, only)
+        whole = not any(isinstance(each, str) for each in classes)
+        kind: Literal["integer", "string"] = "integer" if whole else "string"
+        return Field(name=name, type=kind, categories=tuple(classes), use=Use(role="target", aliases=aliases))
+
+    # --- all columns together
+
+    def _say_leaks(self, fields: Sequence[Field]) -> None:
+        target, column = fields[-1], self._column(self.target)
+        if not target.categories:
+            return
+        known = ~column.empty
+        labels = np.unique(column.values[known].astype(str), return_inverse=True)[1]
+        inputs = {each.name: self._column(each.name).values[known] for each in fields if each.use.role == "input"}
+        shown = {name: values.astype(str) if values.dtype.kind == "O" else values for name, values in inputs.items()}
+        for one in leaks(shown, labels):
+            if one.code == "leak":
+                self._ask(
+                    "leak", one.name, f"Column {one.name!r} alone predicts the target. Unless it is measured, drop it."
+                )
+
+    def _say_scaling(self, fields: Sequence[Field]) -> None:
+        numbers = [each.name for each in fields if each.use.scaling is not None]
+        if not numbers:
+            return
+        rows, files = plural(sum(len(site.frame) for site in self.sites), "row"), len(self.sites)
+        where = f"{rows} of {files} files" if files > 1 else f"{rows} of one file; other sites may differ"
+        self._ask(
+            "scaling",
+            "",
+            f"The scaling of {plural(len(numbers), 'column')} is fixed: mean and deviation of {where}; no tails.",
+        )
+        units = f"{plural(len(numbers), 'column')} of numbers have no unit"
+        self._ask("unit", "", f'{units}. Write each as "unit" under phalanx, such as "mg/dL".')
+
+
+def _scaling(values: Numbers) -> Scaling:
+    """Return mean and deviation of values without their tails, both rounded to two digits of the deviation."""
+    for tails in (TAILS, (0.01, 0.99), (0.0, 1.0)):
+        low, high = np.quantile(values, tails)
+        clipped = np.clip(values, low, high)
+        if (deviation := float(clipped.std())) > 1e-9 * max(abs(low), abs(high)):
+            digits = 1 - math.floor(math.log10(deviation))
+            return Scaling(mean=round(float(clipped.mean()), digits), deviation=float(f"{deviation:.2g}"))
+    return Scaling(mean=float(f"{values[0]:.2g}"), deviation=1.0)
+
+
+def bounds_of(values: Numbers) -> Constraints:
+    """Return bounds outside of all values: on a grid of a tenth of the range, with two digits at most.
+
+    Codes that enough rows have at both ends are bounds themselves, and 0 is where no number is negative.
+    """
+    low, high = float(values.min()), float(values.max())
+    if len(np.unique(values)) <= MOST_CODES and min((values == low).sum(), (values == high).sum()) >= LEAST_ROWS:
+        return Constraints(minimum=low, maximum=high)
+    whole = bool((values % 1 == 0).all())
+    step = max(_nice((high - low) / 10 or abs(high) / 10 or 1.0), 2.0 if whole else 0.0)
+    return Constraints(
+        minimum=max(_beyond(low, step, -1), 0.0) if low >= 0 else _beyond(low, step, -1),
+        maximum=min(_beyond(high, step, 1), 0.0) if high <= 0 else _beyond(high, step, 1),
+    )
+
+
+def _nice(number: float) -> float:
+    """Return the first of 1, 2 and 5 times a power of ten that is not below a number."""
+    power = 10.0 ** math.floor(math.log10(number))
+    return float(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= number * (1 - 1e-12)))
+
+
+def _beyond(value: float, step: float, sign: int) -> float:
+    """Return the next number outwards on the grid of a step, or on that of two digits if it is coarser."""
+    step = max(step, 10.0 ** (math.floor(math.log10(abs(value))) - 1)) if value else step
+    k = math.floor(value / step) + 1 if sign > 0 else math.ceil(value / step) - 1
+    return float(f"{k * step:.12g}")

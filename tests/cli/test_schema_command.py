@@ -1,0 +1,103 @@
+"""`phalanx schema`: a draft from the files of hospitals, and what does not fit it, in a terminal and as JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phalanx.cli.main import main
+from phalanx.data import Schema
+
+HEART = Path(__file__).parents[2] / "docs" / "tutorials" / "heart"
+INIT = ["--target", "target", "--classes", "healthy=0", "ill=1,2,3,4", "--zeros", "chol", "trestbps"]
+
+
+@pytest.fixture
+def called(monkeypatch, tmp_path, capsys):
+    """Runs `phalanx schema` in a folder; returns the status and what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        status = main(["schema", *map(str, words)])
+        out = capsys.readouterr()
+        return status, out.out, out.err
+
+    return call
+
+
+def test_four_hospitals_agree_on_a_schema_and_each_checks_its_file(called, tmp_path):
+    status, out, _ = called("init", HEART / "*.csv", *INIT)
+    assert status == 0
+    schema = Schema.load(tmp_path / "schema.json")
+    assert out.splitlines()[-1] == f"schema.json: 920 rows of 4 files, 13 inputs, classes healthy, ill. {schema.digest}"
+    assert all(line.startswith("decide: ") for line in out.splitlines()[:-1])
+    status, out, _ = called("check", HEART / "*.csv")
+    assert status == 0
+    fits = [line.rpartition("/")[2] for line in out.splitlines() if "fits" in line]
+    assert "switzerland.csv fits: 123 rows, healthy 8, ill 115." in fits
+    assert "Column 'chol' is missing in every row." in out
+
+
+def test_a_schema_of_one_hospital_says_what_the_others_lack(called):
+    assert called("init", HEART / "cleveland.csv", *INIT)[0] == 0
+    status, out, _ = called("check", HEART / "hungarian.csv", HEART / "cleveland.csv")
+    assert status == 1
+    assert "error: Column 'chol' holds what is no number in 23 of 294 rows (the first: row 3)." in out
+    assert "First: line 4, '?'." in out
+    assert "hungarian.csv does not fit: " in out
+    assert "cleveland.csv fits: 303 rows" in out
+
+
+def test_json_counts_and_quotes_no_cell(called, tmp_path):
+    called("init", HEART / "cleveland.csv", *INIT)
+    lines = (HEART / "cleveland.csv").read_text().splitlines()
+    lines[5] = lines[5].replace(lines[5].split(",")[0], "Zx9", 1)
+    Path(tmp_path / "site.csv").write_text("\n".join(lines))
+    assert "First: line 6, 'Zx9'." in called("check", "site.csv")[1]
+    status, out, err = called("check", "site.csv", "--json")
+    assert (status, err) == (1, "")
+    assert "Zx9" not in out
+    found = json.loads(out)
+    assert found["digest"] == Schema.load(tmp_path / "schema.json").digest
+    (error,) = [one for one in found["files"][0]["findings"] if one["error"]]
+    assert {**error, "sentence": ""} == {
+        "code": "number", "name": "age", "error": True, "rows": 1, "first_row": 5, "first_line": 6, "sentence": "",
+    }  # fmt: skip
+
+
+def test_a_file_in_another_notation_is_checked_as_it_is_written(called, tmp_path):
+    called("init", HEART / "cleveland.csv", *INIT)
+    text = (HEART / "cleveland.csv").read_text().replace(",", ";").replace(".", ",")
+    (tmp_path / "site.csv").write_text(text)
+    assert called("check", "site.csv")[0] == 1
+    assert called("check", "site.csv", "--separator", ";", "--decimal", ",")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("init", "none.csv", "--target", "y"), "There is no file none.csv. Correct the path."),
+        (("init", HEART / "va.csv", "--target", "y"), "va.csv has no column 'y'; its columns are 'age', 'sex'"),
+        (("init", HEART / "va.csv", "--target", "target", "--classes", "ill"), "--classes must name each class once"),
+        (("init", HEART / "va.csv", "--target", "target", "--drop", "target"), "must be different columns"),
+        (("init", HEART / "va.csv", "--target", "age", "-o", HEART / "va.csv"), "holds data that is read"),
+        (("check", HEART / "va.csv"), "schema.json: No such file or directory"),
+        (("check", "none.csv", "--schema", HEART / "README.md"), "is not a schema of a table"),
+    ],
+)
+def test_a_mistake_in_the_command_ends_with_status_2(called, words, message):
+    status, _, err = called(*words)
+    assert status == 2
+    assert message in err
+
+
+def test_a_schema_is_not_written_over_and_not_written_with_errors(called, tmp_path):
+    (tmp_path / "schema.json").write_text("mine")
+    status, _, err = called("init", HEART / "va.csv", *INIT)
+    assert (status, (tmp_path / "schema.json").read_text()) == (2, "mine")
+    assert "There is a schema.json. Name another file by -o, or give --again" in err
+    status, out, _ = called("init", HEART / "va.csv", "--target", "target", "--classes", "a=0", "b=1", "--again")
+    assert (status, (tmp_path / "schema.json").read_text()) == (1, "mine")
+    assert out.splitlines()[0].startswith("error: Target 'target' is 2, 3, 4 in 93 rows, which is in no class")
+    assert called("init", HEART / "va.csv", *INIT, "--again")[0] == 0
+    assert Schema.load(tmp_path / "schema.json").labels == ("healthy", "ill")

@@ -1,0 +1,328 @@
+"""A drafted schema fits the tables that it was drafted from, and tells nothing of single rows."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.data import Schema
+from phalanx.data.table_check import examined
+from phalanx.data.table_draft import LEAST_ROWS, bounds_of, draft
+from phalanx.data.tables import Dialect
+
+HEART = str(Path(__file__).parents[2] / "docs" / "tutorials" / "heart" / "*.csv")
+CLASSES = {"healthy": [0], "ill": [1, 2, 3, 4]}
+
+
+def table(n=60, seed=0, **columns):
+    rng = np.random.default_rng(seed)
+    made = {"age": rng.integers(30, 80, n), "sex": rng.choice(["f", "m"], n), "y": rng.choice(["no", "yes"], n)}
+    return pd.DataFrame(made | columns)
+
+
+def drafted(folder, *frames, target="y", **options):
+    for k, frame in enumerate(frames):
+        frame.to_csv(folder / f"{k}.csv", index=False)
+    return draft([str(folder / "*.csv")], target, **options)
+
+
+def said(made, code):
+    return [one.sentence for one in made.findings if one.code == code]
+
+
+def numbers_in(value):
+    """All numbers in a JSON value, and all numbers that its texts are."""
+    if isinstance(value, dict):
+        return {x for part in [*value, *value.values()] for x in numbers_in(part)}
+    if isinstance(value, list):
+        return {x for part in value for x in numbers_in(part)}
+    try:
+        return {float(value)}
+    except (TypeError, ValueError):
+        return set()
+
+
+# --- what leaves the site
+
+planted = st.one_of(
+    st.integers(-2000, 2000).map(float),
+    st.floats(-1e6, 1e6, allow_nan=False),
+    st.sampled_from([100.0, 1e5, 1.7e9, 0.5]),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(planted, st.integers(0, 3), st.booleans())
+def test_no_extreme_value_of_a_single_row_is_in_a_draft(tmp_path_factory, value, seed, whole):
+    """Each column has one row whose number nobody else has, far above or below the others, or among them."""
+    rng = np.random.default_rng(seed)
+    others = rng.normal(0, 10, 59).round(0 if whole else 6)
+    frame = table(x=[*others[others != value], *[3.0] * (59 - (others != value).sum()), value])
+    made = drafted(tmp_path_factory.mktemp("draft"), frame)
+    (field,) = [each for each in made.schema.fields if each.name == "x"]
+    low, high = field.constraints.minimum, field.constraints.maximum
+    assert low < frame["x"].min() or low == 0 <= frame["x"].min()
+    assert high > frame["x"].max() or high == 0 >= frame["x"].max()
+    if value != 0 and value in (frame["x"].min(), frame["x"].max()):
+        assert value not in numbers_in(msgspec.to_builtins(field))
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds"),
+    [
+        (range(28, 78), (25, 80)),
+        (range(30, 81), (25, 85)),
+        (range(1, 51), (0, 55)),
+        ([1.7e9 + k for k in range(60)], (1.6e9, 1.8e9)),
+        (np.linspace(-0.31, 0.62, 50), (-0.4, 0.7)),
+        (np.linspace(-7, 0, 50), (-8, 0)),
+        ([5.5] * 50, (5.5, 5.5)),
+        ([0] * 30 + [1] * 5, (0, 1)),
+        ([0] * 30 + [1], (0, 2)),
+    ],
+)
+def test_bounds_are_on_a_coarse_grid_outside_of_the_values(values, bounds):
+    found = bounds_of(np.array(values, dtype=np.float64))
+    assert (found.minimum, found.maximum) == bounds
+
+
+@pytest.mark.parametrize("rows", range(1, LEAST_ROWS + 3))
+def test_a_text_of_few_rows_is_said_and_not_written(rows, tmp_path):
+    frame = table(sex=["other"] * rows + ["f", "m"] * ((60 - rows) // 2) + ["m"] * (rows % 2))
+    made = drafted(tmp_path, frame)
+    written = "other" in made.schema.json.decode()
+    assert written == (rows >= LEAST_ROWS)
+    assert written != any("'other'" in sentence for sentence in said(made, "rare"))
+    found = examined(made.schema, tmp_path / "0.csv")
+    assert [one.rows for one in found.errors] == ([] if written else [rows])
+
+
+@pytest.mark.parametrize("place", ["sex", "code", "y"])
+def test_no_rare_kind_of_any_column_is_in_a_draft(place, tmp_path):
+    code = ["1", "2", "3"] * 20
+    frame = table(code=code)
+    frame[place] = frame[place].astype(object)
+    frame.loc[7, place] = {"sex": "Zx9", "code": 7391, "y": "Zx9"}[place]
+    made = drafted(tmp_path, frame, codes=("code",))
+    text = made.schema.json.decode()
+    assert "Zx9" not in text
+    assert "7391" not in text
+    assert any("7391" in sentence or "Zx9" in sentence for sentence in said(made, "rare"))
+
+
+def test_a_column_with_few_values_gives_no_bounds(tmp_path):
+    made = drafted(tmp_path, table(x=[1234.5, 77.25] + [None] * 58))
+    assert said(made, "few") == [
+        "Column 'x' has 2 values, too few for a range and a scaling: its role is \"dropped\". If it is measured, "
+        "describe it as an input."
+    ]
+    assert not {1234.5, 77.25} & numbers_in(json.loads(made.schema.json))
+
+
+def test_a_table_of_few_rows_gives_no_draft(tmp_path):
+    made = drafted(tmp_path, table(19))
+    assert made.schema is None
+    assert said(made, "rows") == [
+        "There are 19 rows, and a draft needs 20: it would tell about single ones. Give more rows."
+    ]
+
+
+def test_names_of_files_and_owners_are_not_in_a_draft(tmp_path):
+    frame = table(clinic=["St. Mary"] * 30 + ["Lyon"] * 30)
+    frame.to_csv(tmp_path / "secret-clinic.csv", index=False)
+    text = draft([str(tmp_path / "secret-clinic.csv")], "y", owner="clinic").schema.json.decode()
+    assert "Mary" not in text
+    assert "secret" not in text
+
+
+# --- what it holds
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6))
+def test_the_tables_of_a_draft_fit_it(tmp_path_factory, seed):
+    rng, folder = np.random.default_rng(seed), tmp_path_factory.mktemp("draft")
+    frames = []
+    for k in range(2):
+        n = int(rng.integers(25, 60))
+        frame = table(n, seed + k, x=rng.normal(10.0 ** rng.integers(-6, 9), 10.0 ** rng.integers(-6, 6), n))
+        frame["gaps"] = np.where(rng.random(n) < 0.3, np.nan, rng.normal(0, 1, n))
+        frame["true"] = rng.random(n) < 0.5
+        frames.append(frame[rng.permutation(frame.columns)])
+    made = drafted(folder, *frames)
+    for k in range(2):
+        assert examined(made.schema, folder / f"{k}.csv").errors == []
+    assert Schema.parse(made.schema.json, "again") == made.schema, "and it can be read again"
+    x = made.schema.dataset(folder / "0.csv").x
+    assert x.isfinite().all()
+    assert x.abs().max() < 100
+
+
+def test_four_hospitals_become_one_schema():
+    """Counts by hand: 411 of 920 patients are healthy (164 + 188 + 8 + 51); Switzerland has no cholesterol."""
+    made = draft(
+        [HEART], "target", classes=CLASSES, zeros=("chol", "trestbps"), codes=("cp", "restecg", "slope", "thal")
+    )
+    assert made.rows == {"cleveland.csv": 303, "hungarian.csv": 294, "switzerland.csv": 123, "va.csv": 200}
+    schema = made.schema
+    assert schema.labels == ("healthy", "ill")
+    assert schema.missing_values == ("", "?")
+    counts = sum(schema.dataset(str(file)).label_counts() for file in Path(HEART).parent.glob("*.csv"))
+    assert counts.tolist() == [411, 509]
+    by_name = {each.name: each for each in schema.fields}
+    assert by_name["chol"].missing_values == ("", "?", "0")
+    assert by_name["chol"].use.impute.value == pytest.approx(245, abs=5)
+    assert "switzerland.csv in all" in said(made, "missing")[1]
+
+
+def test_a_column_that_is_0_at_one_site_alone_is_a_question():
+    made = draft([HEART], "target", classes=CLASSES)
+    assert (
+        "Column 'chol' is 0 in every row of switzerland.csv, and not in the others. If 0 stands for a missing value, "
+        "give --zeros chol."
+    ) in said(made, "zero")
+
+
+@pytest.mark.parametrize(("word", "where"), [("?", "age"), ("NA", "age"), ("-", "age"), ("NA", "sex"), ("?", "sex")])
+def test_words_for_a_missing_value_are_found(word, where, tmp_path):
+    frame = table()
+    frame[where] = frame[where].astype(object)
+    frame.loc[3, where] = word
+    made = drafted(tmp_path, frame)
+    assert made.schema.missing_values == ("", word)
+    assert examined(made.schema, tmp_path / "0.csv").fits
+
+
+def test_a_word_that_may_be_a_value_is_a_question(tmp_path):
+    made = drafted(tmp_path, table(smoker=["unknown", "never", "often"] * 20))
+    assert said(made, "missing") == [
+        "'unknown' in column 'smoker' is a category. If it stands for a missing value, give --missing 'unknown'."
+    ]
+    made = drafted(tmp_path, table(smoker=["None", "never", "often"] * 20))
+    assert "'None' in column 'smoker' is taken as missing." in said(made, "missing")[0]
+    assert made.schema.inputs_of[-1].categories == ("never", "often")
+
+
+def test_a_number_that_stands_for_a_missing_value_does_so_in_its_column_alone(tmp_path):
+    rng = np.random.default_rng(0)
+    excess = rng.integers(-12, 12, 60)
+    frame = table(pressure=[*rng.integers(90, 180, 50), *[-9] * 10], excess=excess)
+    made = drafted(tmp_path, frame)
+    by_name = {each.name: each for each in made.schema.fields}
+    assert by_name["pressure"].missing_values == ("", "-9")
+    assert by_name["excess"].missing_values is None
+    (sentence,) = [one for one in said(made, "missing") if "-9" in one]
+    assert sentence.startswith("Column 'pressure' is -9 in 10 rows, far from all others: taken as missing.")
+    read = made.schema.columns(made.schema.read(tmp_path / "0.csv"))
+    assert np.isnan(read["pressure"].cells).sum() == 10
+    assert read["excess"].cells.tolist() == excess.tolist()
+
+
+def test_spellings_of_a_class_are_one_class(tmp_path):
+    made = drafted(tmp_path, table(y=["Malignant", " malignant", "benign"] * 20))
+    assert made.schema.labels == ("Malignant", "benign")
+    assert "differ by spelling only, and are one category" in said(made, "near")[0]
+    assert made.schema.dataset(tmp_path / "0.csv").label_counts().tolist() == [40, 20]
+
+
+@pytest.mark.parametrize(
+    ("columns", "code", "sentence"),
+    [
+        ({"x": ["0,5", "1,25", "3,5"] * 20}, "number", "holds a number with a comma: '0,5'. Set --decimal or"),
+        ({"x": ["<0.1", "0.5", "3"] * 20}, "number", "Correct it in the file, or drop the column."),
+        ({"x": [*map(str, range(59)), "Zx9"]}, "number", "holds numbers, and 'Zx9'. Correct it"),
+        ({"x": [1e39] * 60}, "number", "beyond 3.4e38"),
+        ({"y": [f"t{k}" for k in range(60)]}, "target", "has no class of 5 rows"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drafted_is_an_error_and_nothing_is_written(columns, code, sentence, tmp_path):
+    made = drafted(tmp_path, table(**columns))
+    assert made.schema is None
+    assert any(one.error and one.code == code and sentence in one.sentence for one in made.findings)
+
+
+def test_labels_of_no_class_are_an_error(tmp_path):
+    made = drafted(tmp_path, table(y=[0, 1, 5] * 20), classes=CLASSES)
+    assert made.schema is None
+    assert said(made, "classes") == ["Target 'y' is 5 in 20 rows, which is in no class of --classes."]
+
+
+@pytest.mark.parametrize(
+    ("column", "code"),
+    [
+        (lambda y: np.arange(60), "rows"),
+        (lambda y: [f"p{k}" for k in range(60)], "rare"),
+        (lambda y: np.where(y == "yes", 3.5, 1.5), "leak"),
+        (lambda y: np.arange(60) * 7 + 3, "identifier"),
+    ],
+)
+def test_columns_that_should_not_be_inputs_are_said(column, code, tmp_path):
+    frame = table()
+    made = drafted(tmp_path, frame.assign(x=column(frame["y"])))
+    assert any(one.code == code and one.name == "x" for one in made.findings)
+
+
+def test_other_notation_is_read_as_the_options_say(tmp_path):
+    plain = table(x=np.random.default_rng(0).normal(1500, 400, 60).round(2))
+    plain.to_csv(tmp_path / "plain.csv", index=False)
+    written = plain.assign(x=[f"{v:,.2f}".translate(str.maketrans(",.", ".,")) for v in plain["x"]])
+    written.to_csv(tmp_path / "written.csv", index=False, sep=";")
+    first = draft([str(tmp_path / "plain.csv")], "y").schema
+    second = draft([str(tmp_path / "written.csv")], "y", dialect=Dialect(";", ",", ".")).schema
+    assert first.fields == second.fields
+    assert (second.dataset(tmp_path / "written.csv").x == first.dataset(tmp_path / "plain.csv").x).all()
+
+
+def test_regression_has_a_scaled_target(tmp_path):
+    made = drafted(tmp_path, table(y=np.random.default_rng(0).normal(100, 15, 60)))
+    target = made.schema.target
+    assert (target.type, made.schema.labels) == ("number", ())
+    assert target.use.scaling.deviation == pytest.approx(15, rel=0.3)
+    assert "the task is Regression" in said(made, "target")[0]
+
+
+def test_a_column_that_one_file_lacks_is_left_out(tmp_path):
+    made = drafted(tmp_path, table(x=range(60)), table())
+    assert "Column 'x' is only in 0.csv, and left out." in said(made, "column")[0]
+    assert "x" not in [each.name for each in made.schema.fields]
+    with pytest.raises(ValueError, match=r"1\.csv has no column 'x'; its columns are 'age', 'sex', 'y'"):
+        draft([str(tmp_path / "*.csv")], "y", drop=("x",))
+
+
+def test_few_outliers_do_not_move_the_scaling(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(50, 5, 60)
+    plain = drafted(tmp_path, table(x=x)).schema.inputs_of[-1].use.scaling
+    x[0] = 1e9
+    moved = drafted(tmp_path, table(x=x)).schema.inputs_of[-1].use.scaling
+    assert abs(moved.mean - plain.mean) < 1
+    assert moved.deviation < 2 * plain.deviation
+
+
+def test_the_codes_of_a_draft_are_read_however_they_are_written(tmp_path):
+    frame = table(code=["1", "2", "3"] * 20)
+    schema = drafted(tmp_path, frame, codes=("code",)).schema
+    assert [column.value for column in schema.reading.columns][-3:] == ["1", "2", "3"]
+    spelled = frame.assign(code=["1.0", "2", " 3"] * 20)
+    spelled.to_csv(tmp_path / "spelled.csv", index=False)
+    frame.assign(code=[1.0, 2.0, 3.0] * 20).to_parquet(tmp_path / "numbers.parquet")
+    first = schema.dataset(tmp_path / "0.csv").x
+    for name in ("spelled.csv", "numbers.parquet"):
+        assert (schema.dataset(tmp_path / name).x == first).all()
+    frame.assign(code=["4", "2", "3"] * 20).to_csv(tmp_path / "other.csv", index=False)
+    (error,) = examined(schema, tmp_path / "other.csv").errors
+    assert (error.code, error.name, error.rows) == ("word", "code", 20)
+
+
+def test_a_draft_of_parquet_is_that_of_csv(tmp_path):
+    frame = table(x=np.random.default_rng(0).normal(0, 1, 60))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    first, second = (draft([str(tmp_path / f"t.{kind}")], "y").schema for kind in ("csv", "parquet"))
+    assert replace(first.reading, dialect=Dialect()) == replace(second.reading, dialect=Dialect())
