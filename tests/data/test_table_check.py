@@ -260,7 +260,6 @@ def test_texts_are_joined_too(tmp_path):
         ({"well": (0,), "ill": (1,)}, "has labels that class_names lacks, in 20 of 40 rows"),
         ({"well": (0, 1), "ill": (1, 2, 4)}, "joins a list of labels of its own"),
         ({}, "joins a list of labels of its own"),
-        ({"well": 0, "ill": (1, 2, 4)}, "joins a list of labels of its own"),
         ({"well": (True,), "ill": (1, 2, 4)}, "joins a list of labels of its own"),
         ({"well": (), "ill": (0, 1, 2, 4)}, "joins a list of labels of its own"),
     ],

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 from flwr.app import Context, RecordDict
 from sklearn.datasets import load_digits
@@ -21,7 +20,7 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.flower import InProcessGrid, client_app, coordinate, new_key
 from phalanx.flower.audit import AUDIT, read
-from phalanx.flower.demo import SAFE, deal, plan_of
+from phalanx.flower.demo import DIGITS_SCHEMA, SAFE, as_table, deal, plan_of
 from phalanx.flower.live import lines, status
 from phalanx.promises import Setting, promise
 from phalanx.training.evaluation import evaluate
@@ -58,9 +57,20 @@ def test_flower_up_gives_it_data(hospitals, tmp_path):
     held = []
     for config in told.values():
         context = Context(1, 1, {**config, "key": str(tmp_path / "key.pem")}, RecordDict(), {})
-        held.append(hospitals("client").participant(context).data)
+        held.append(hospitals("client").participant(context).examples.train)
+        with np.load(config["data"]) as file:
+            assert (held[-1].x == torch.from_numpy(file["x"])).all(), "the table holds the same as the arrays"
+            assert (held[-1].y == torch.from_numpy(file["y"])).all()
     assert sum(map(len, held)) > 1000
     assert all(data.x.shape[1:] == (64,) and data.classes == 10 for data in held)
+
+
+def written(folder, i, x, y):
+    """The table of a hospital and the schema; returns the configuration of its node."""
+    (folder / f"{i}.csv").write_text(as_table(x, y))
+    (folder / "schema.json").write_bytes(DIGITS_SCHEMA.json)
+    places = {"key": f"{i}.pem", "table": f"{i}.csv", "schema": "schema.json"}
+    return {name: str(folder / place) for name, place in places.items()}
 
 
 LIARS = {
@@ -79,21 +89,20 @@ def trained(hospitals, digits, folder, change=lambda app: app, attack=None):
     for i in range(4):
         rows = slice(i, 1200, 4)
         key = new_key(folder / f"{i}.pem")
-        np.savez(folder / f"{i}.npz", x=x[rows], y=y[rows])
         roster = roster.adding(f"hospital-{i}", key.public_key().public_bytes_raw())
-        config = {"key": str(folder / f"{i}.pem"), "data": str(folder / f"{i}.npz")}
+        config = written(folder, i, x[rows], y[rows])
         made = hospitals("client").participant(Context(1, 1, config, RecordDict(), {}))
         if i == 3 and attack is not None:
             made = dataclasses.replace(made, attack=attack, memory=folder / "liar")
         apps[FIRST_NODE + i] = change(client_app(made)) if i == 3 else client_app(made)
     roster.save(folder / "roster.yaml")
     run_config = {"roster": str(folder / "roster.yaml"), "folder": str(folder / "run"), "rounds": 6}
+    run_config["schema"] = str(folder / "schema.json")
     made = hospitals("server").coordinator(Context(1, 1, {}, RecordDict(), run_config))
     times = dataclasses.replace(made.timeouts, answer=10.0, enrolment=60.0, poll=0.01, roll_call=0.1)
     with InProcessGrid(apps) as grid:
         coordinate(grid, dataclasses.replace(made, timeouts=times))
-    flat = FlatModule(hospitals("plan").model())
-    flat.module.load_state_dict(safetensors.torch.load_file(folder / "run" / "model.safetensors"))
+    flat = FlatModule(Record.load(folder / "run").model())
     test = Dataset(torch.from_numpy(x[1200:]), torch.from_numpy(y[1200:]), 10)
     return evaluate(flat, flat.read(), test).accuracy, Record.load(folder / "run")
 
@@ -160,18 +169,16 @@ def test_four_hospitals_train_a_model_that_none_has_data_for_alone(hospitals, di
     roster, config = roster_of(0), {}
     for i in range(4):
         rows = slice(i, 1200, 4)
-        np.savez(tmp_path / f"{i}.npz", x=x[rows], y=y[rows])
         key = new_key(tmp_path / f"{i}.pem")
         roster = roster.adding(f"hospital-{i}", key.public_key().public_bytes_raw())
-        config[FIRST_NODE + i] = {"key": str(tmp_path / f"{i}.pem"), "data": str(tmp_path / f"{i}.npz")}
+        config[FIRST_NODE + i] = written(tmp_path, i, x[rows], y[rows])
     roster.save(tmp_path / "roster.yaml")
     assert len(KEYS) >= 4
     run_config = {"roster": str(tmp_path / "roster.yaml"), "folder": str(tmp_path / "run"), "rounds": 12}
+    run_config["schema"] = str(tmp_path / "schema.json")
     with InProcessGrid(dict.fromkeys(config, hospitals("client").app), config) as grid:
         hospitals("server").app(grid, grid.context(run_config))
-    model = hospitals("plan").model()
-    model.load_state_dict(safetensors.torch.load_file(tmp_path / "run" / "model.safetensors"))
-    flat = FlatModule(model)
+    flat = FlatModule(Record.load(tmp_path / "run").model())
     test = Dataset(torch.from_numpy(x[1200:]), torch.from_numpy(y[1200:]), 10)
     assert evaluate(flat, flat.read(), test).accuracy > 0.8
     assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 13

@@ -1,21 +1,18 @@
-"""A hospital.  Its examples stay in a local file, which is named on the command line of its SuperNode."""
+"""A hospital.  Its table stays in a local file, which is named on the command line of its SuperNode."""
 
 from pathlib import Path
 
-import numpy as np
-import torch
 from flwr.app import Context
 
 from hospitals import plan
-from phalanx.data import Dataset
 from phalanx.flower import Participant, client_app
 
 
 def participant(context: Context) -> Participant:
-    config = context.node_config
-    with np.load(str(config["data"]), allow_pickle=False) as file:
-        data = Dataset(torch.from_numpy(file["x"]), torch.from_numpy(file["y"]), plan.DIAGNOSES)
-    return Participant(plan.algorithm, plan.model(), plan.training, data, key=Path(str(config["key"])))
+    site = {name: Path(str(path)) for name, path in context.node_config.items() if name in ("key", "table", "schema")}
+    return Participant(
+        plan.algorithm, plan.network, plan.training, site["table"], key=site["key"], schema=site["schema"]
+    )
 
 
 app = client_app(participant)

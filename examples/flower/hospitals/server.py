@@ -1,4 +1,4 @@
-"""The coordinator.  It needs no data."""
+"""The coordinator.  It needs no data, but for the schema of the hospitals' tables."""
 
 from pathlib import Path
 
@@ -7,19 +7,17 @@ from flwr.app import Context
 from hospitals import plan
 from phalanx import Guard
 from phalanx.flower import Coordinator, Suspension, Timeouts, server_app
-from phalanx.rng import borrowed
 
 
 def coordinator(context: Context) -> Coordinator:
     config = context.run_config
-    with borrowed(0, "model"):  # reproducible initial weights
-        model = plan.model()
     return Coordinator(
         plan.algorithm,
-        model,
+        plan.network,
         roster=Path(str(config["roster"])),
         until=int(config["rounds"]),
         folder=Path(str(config["folder"])),
+        schema=Path(str(config["schema"])),
         tolerate=plan.LIARS,
         guard=Guard(max_norm=100.0),
         timeouts=Timeouts(answer=120.0),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,6 +17,7 @@ from phalanx.cli.parser import Options
 from phalanx.cli.terminal import escape
 from phalanx.core import InfeasibleError
 from phalanx.data import Digits
+from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.flower import live
 from phalanx.flower.audit import AUDIT, Entry, read
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
@@ -53,6 +55,8 @@ def up(options: Options, console: Console) -> int:
     started = f"{plural(options.clients, 'client')} and a server"
     console.print(f"Starting {started}. Logs: {folder / LOGS}", soft_wrap=True)
     nodes, stopping = deal(folder / DATA, options.clients), partial(console.print, "Shutting down.")
+    if options.app is not None and "schema" in _configured(options.app):
+        config["schema"] = str(folder / DATA / SCHEMA_FILE)
     try:
         with LocalFederation(folder, options.clients, nodes, ending=stopping) as federation:
             console.print(f"The SuperLink listens on {federation.address}. Waiting for clients to enrol.")
@@ -72,6 +76,14 @@ def up(options: Options, console: Console) -> int:
     how = "Done" if done else "The run was stopped" if stopped else "The run failed"
     console.print(f"{how}. Results: {results}", soft_wrap=True)
     return 0 if done else 1
+
+
+def _configured(app: Path) -> Mapping[str, Any]:
+    """Return what a Flower app says of its configuration."""
+    found: Any = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
+    for name in ("tool", "flwr", "app", "config"):
+        found = found.get(name, {})
+    return dict(found)
 
 
 def excluded(trail: Sequence[Entry]) -> Iterator[str]:

@@ -131,7 +131,10 @@ def plan_of(record: Record, *, with_data: bool = True) -> Run:
     config = record.config
     if with_data and "data" not in config:
         raise InfeasibleError("The record does not say on what data this run was trained. Name some by --data.")
-    names = [name for name in parameters(Run) if name in config and (with_data or name != "data")]
+    real = config.get("engine") == "flower"
+    skipped = {"accept"} if real else set[str]()  # what a coordinator accepts is none of a plan's findings
+    skipped |= set() if with_data else {"data"}
+    names = [name for name in parameters(Run) if name in config and name not in skipped]
     draft = Draft(Run)
     for name in names:
         draft.set(name, config[name])

@@ -83,7 +83,7 @@ class TableFile(Source):
     test_share: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     owner: str | None = None
     drop: tuple[str, ...] = ()
-    class_names: tuple[int | str, ...] | Mapping[str, tuple[int | str, ...]] | None = None
+    class_names: tuple[int | str, ...] | Mapping[str, Sequence[int | str]] | None = None
     standardize: bool = True
     split_seed: int = 0
     targets: bool = False

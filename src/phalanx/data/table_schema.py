@@ -50,12 +50,13 @@ class UnfitTableError(ValueError):
 
     Attributes:
         found: what does not fit; no sentence quotes a cell.
+        schema: the schema.
     """
 
-    def __init__(self, found: tuple[Finding, ...]) -> None:
+    def __init__(self, found: tuple[Finding, ...], schema: "Schema") -> None:
         more = f" {plural(len(found) - TOLD, 'column')} more do not fit." if len(found) > TOLD else ""
         super().__init__(" ".join(one.sentence for one in found[:TOLD]) + more)
-        self.found = found
+        self.found, self.schema = found, schema
 
 
 class Writing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -215,8 +216,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def dialect(self) -> Dialect:
         """How a file of text writes the table."""
-        words, by = tuple(word for word in self.missing_values if word), self.writing
-        return Dialect(by.delimiter, by.decimal, by.thousands, words)
+        return Dialect(self.writing.delimiter, self.writing.decimal, self.writing.thousands, self._words)
+
+    @property
+    def _words(self) -> tuple[str, ...]:
+        return tuple(word for word in self.missing_values if word)
 
     def source(self, path: str) -> TableFile:
         """Return a file as a source: parquet by its ending, else CSV as the schema says that it is written."""
@@ -231,6 +235,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             thousands=by.thousands,
             missing=by.missing,
         )
+
+    def as_site(self, source: TableFile) -> TableFile:
+        """Return the file of a site as it writes it, in which the words of this schema are missing values as well."""
+        words = dict.fromkeys([*self._words, *(source.missing or ())])
+        return replace(source, missing=tuple(words))
 
     # --- tables
 
@@ -335,7 +344,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         found = [*self._columns(frame, labels=labels), *chain.from_iterable(each.found for each in read.values())]
         found += self._owners(frame) if labels else ()
         if errors := tuple(one for one in found if one.error):
-            raise UnfitTableError(errors)
+            raise UnfitTableError(errors, self)
         return read
 
     def _wanted(self, labels: bool) -> list[Field]:

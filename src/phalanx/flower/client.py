@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -24,12 +25,15 @@ from phalanx.algorithms.hidden import hiding
 from phalanx.algorithms.private import privately, secretly
 from phalanx.attacks import Answer, Attack, Update
 from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Served, Vector, local_state
-from phalanx.data import Dataset
+from phalanx.data import Dataset, Schema
+from phalanx.data.table_files import TableFile
 from phalanx.flower import codec
 from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, brief
+from phalanx.flower.contract import ClientExamples, check_outputs, examples_of, module_of, schema_of
 from phalanx.flower.files import private_file
 from phalanx.flower.gate import OtherCoordinatorError, gated
 from phalanx.flower.identity import load_key, public_bytes
+from phalanx.models import Model
 from phalanx.rng import generator
 from phalanx.runs.packing import pack, unpack
 from phalanx.training.evaluation import evaluate, least_loss
@@ -47,9 +51,12 @@ class Participant:
 
     Args:
         algorithm: the same as the server's; the client runs its client part.
-        model: the model to train; its values are overwritten.
+        model: the model to train; its values are overwritten. Or the description of one, such as `MLP((32,))`, for the
+            inputs and classes of `schema`.
         training: local training settings.
-        data: the client's examples, on `device`. They never leave the client.
+        data: the client's examples, on `device`; they never leave the client. Or a table that becomes examples by
+            `schema`: the path of its file, all rows of which are trained on; or a `CSV` or `Parquet`, whose test part
+            is `held_out`, and which can be written in another way than the schema says.
         key: its private key, or the path of the key file.
         memory: a folder for the client's state between tasks; needed by some algorithms and trainings (`FedPer`,
             `Ditto`, an optimizer that remembers), and by every attack.
@@ -65,12 +72,17 @@ class Participant:
         task: the task that is trained.
         held_out: examples of the client that it does not train on, on `device`. It measures each model that it is sent
             on them, and reports loss, accuracy and their number, signed with its update. None: it reports nothing.
+        schema: of the tables of all clients, or its file; the same as the coordinator's, which compares digests.
+
+    Raises:
+        UnfitTableError: the table does not fit the schema. The coordinator learns the kind, the column and about how
+            many rows; the client's own log has the rest.
     """
 
     algorithm: Algorithm
-    model: nn.Module
+    model: nn.Module | Model
     training: LocalTraining
-    data: Dataset
+    data: Dataset | TableFile | Path | str
     key: Ed25519PrivateKey | Path
     memory: Path | None = None
     seed: int = 0
@@ -81,12 +93,13 @@ class Participant:
     coordinator: str = ""
     task: Task = Classification()
     held_out: Dataset | None = None
+    schema: Schema | Path | str | None = None
 
     def __post_init__(self) -> None:
-        if self.held_out is not None and self.hides:
+        if self.examples.held_out is not None and self.hides:
             raise InfeasibleError(
                 "A reported accuracy reveals what the noise of Private or PrivateSGD hides. Leave held_out out, or the "
-                "noise."
+                "noise; of a table, give the path in place of a CSV, which has a test part."
             )
         if self.attack is not None and self.attack.omniscient:
             raise InfeasibleError(
@@ -111,7 +124,24 @@ class Participant:
             )
         if isinstance(self.key, Path):
             load_key(self.key)
-        self._check_dtype(sent_tensors(self.model, self.buffers)[0].dtype)
+        self._check_dtype(sent_tensors(self.module, self.buffers)[0].dtype)
+        check_outputs(self.module, self.contract, self.buffers)
+
+    @cached_property
+    def contract(self) -> Schema | None:
+        """The schema; None if there is none."""
+        return schema_of(self.schema)
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The module that is trained."""
+        return module_of(self.model, self.contract)
+
+    @cached_property
+    def examples(self) -> ClientExamples:
+        """The examples, of a table as they were when this was made."""
+        found = examples_of(self.data, self.contract)
+        return found if self.held_out is None else found._replace(held_out=self.held_out)
 
     def _stateful(self) -> object:
         """Return what keeps state between two tasks; None if nothing does."""
@@ -126,7 +156,7 @@ class Participant:
 
     def _check_dtype(self, dtype: torch.dtype) -> None:
         """Raise `ValueError` if the model cannot take the type of the examples; float64 is converted for it."""
-        for x in self.data.inputs.values():
+        for x in self.examples.train.inputs.values():
             if x.is_floating_point() and x.dtype not in (dtype, torch.float64):
                 raise ValueError(
                     f"The model computes in {dtype}, and the examples are {x.dtype}. Convert one of them, e.g. by "
@@ -249,10 +279,11 @@ class ClientWorker:
         self.algorithm = secretly(participant.algorithm) if participant.noise == "system" else participant.algorithm
         key = participant.key
         self.key = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
-        model = FlatModule(participant.model, participant.buffers, participant.device, participant.training.personal)
+        model = FlatModule(participant.module, participant.buffers, participant.device, participant.training.personal)
         training = participant.training.secretly() if participant.noise == "system" else participant.training
-        self.trainer = training.trainer(model, participant.task, participant.seed)
-        few = participant.data.for_model(model.dtype)
+        self.task = participant.task.fitted(participant.examples.train)
+        self.trainer = training.trainer(model, self.task, participant.seed)
+        few = participant.examples.train.for_model(model.dtype)
         self.trainer.try_out(few.of(torch.arange(min(3, len(few)), device=few.y.device)))
         check_correctable(self.algorithm, self.trainer)
         self.memory = ClientMemory(participant.memory, model.device)
@@ -260,7 +291,7 @@ class ClientWorker:
 
     def introduce(self, content: RecordDict) -> RecordDict:
         """Return the signed answer to enrolment: the reported number of examples, which an attacker may falsify."""
-        size, attack = len(self.participant.data), self.participant.attack
+        size, attack = len(self.participant.examples.train), self.participant.attack
         return self._signed(self._meant(codec.read_task(content)), attack.reported_size(size) if attack else size)
 
     def train(self, content: RecordDict) -> RecordDict:
@@ -283,7 +314,7 @@ class ClientWorker:
         report = self._report(self.trainer.served(task.client, start))
         loss = self.trainer.train(LocalTask(task.client, task.turn, version, start, row, correction), data)
         if participant.algorithm.exact_losses and len(data):
-            loss = evaluate(model, start, data, participant.task).loss
+            loss = evaluate(model, start, data, self.task).loss
         if participant.hides:
             loss = 0.0  # a true loss would reveal what the noise hides
         delta, memory = self.algorithm.upload(row, known.local.memory if known.local else None)
@@ -309,18 +340,19 @@ class ClientWorker:
             model.module.load_state_dict(safetensors.torch.load_file(file))
             shared = model.read()
             models[number] = self.trainer.served(0, shared if how is None else how.revealed(shared))
-        judges = participant.data if participant.held_out is None else participant.held_out
-        number = least_loss(model, models, judges.for_model(model.dtype), participant.task)
+        train, held_out = participant.examples
+        judges = train if held_out is None else held_out
+        number = least_loss(model, models, judges.for_model(model.dtype), self.task)
         model.load(models[number])
         return number
 
     def _report(self, model: Served) -> ClientReport | None:
         """Return the client's measurement of a model; None if it has no examples for it."""
-        data = self.participant.held_out
+        data = self.participant.examples.held_out
         if data is None or not len(data):
             return None
         flat = self.trainer.model
-        return report_of(flat, model, data.for_model(flat.dtype), self.participant.task)
+        return report_of(flat, model, data.for_model(flat.dtype), self.task)
 
     def _meant(self, task: TaskMessage) -> TaskMessage:
         """Return a task of this client's coordinator; raise `Malformed` if it is another one's."""
@@ -337,7 +369,7 @@ class ClientWorker:
         participant = self.participant
         if self._poisoned is None:
             rng, attack = generator(participant.seed, "poison", client), participant.attack
-            data = participant.data.for_model(self.trainer.model.dtype)
+            data = participant.examples.train.for_model(self.trainer.model.dtype)
             self._poisoned = attack.poison(data, rng) if attack else data
         return self._poisoned
 
@@ -349,7 +381,8 @@ class ClientWorker:
         report: ClientReport | None = None,
     ) -> RecordDict:
         answer = AnswerMessage(task.nonce, public_bytes(self.key), task.version, value, b"")
-        content = codec.answer_content(answer, update, report)
+        schema = self.participant.contract
+        content = codec.answer_content(answer, update, report, "" if schema is None else schema.digest)
         words = content.config_records[WORDS]
         words["signature"] = self.key.sign(codec.signing_input(task, content))
         return content
@@ -363,7 +396,7 @@ def personalize(participant: Participant, files: Mapping[int, Path]) -> int:
     """Load the model that a client uses after a run into its module, with what stayed at the client.
 
     Args:
-        participant: the client; `model` gets the values. Its `memory` is that of the run.
+        participant: the client; its `module` gets the values. Its `memory` is that of the run.
         files: of `offered`. Of several models it takes that with the least loss on `held_out`, or on `data` without it.
 
     Returns:

@@ -11,6 +11,7 @@ the largest.  Downloads are always exact, since the server must know exactly wha
 
 import hashlib
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -26,7 +27,9 @@ from phalanx.flower.identity import statement
 Transfer = Literal["float32", "bfloat16", "int8"]
 
 FORMAT = 2  # version of this format; 1 did not name the coordinator
-WORDS, VECTOR, REPORT = "phalanx", "vector", "report"  # the records of a message; the last one is optional
+WORDS, VECTOR = "phalanx", "vector"  # the records of a message
+REPORT, SCHEMA = "report", "schema"  # those of an answer that are optional
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")  # of a schema
 NONCE = 32  # bytes
 BLOCK = 256  # entries that share a scale
 NPY = b"\x93NUMPY\x01\x00"  # start of an array in NumPy's format 1.0; then 2 bytes of header length, header, entries
@@ -206,9 +209,19 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
 
 
 def answer_content(
-    answer: AnswerMessage, update: ArrayRecord | None = None, report: ClientReport | None = None
+    answer: AnswerMessage,
+    update: ArrayRecord | None = None,
+    report: ClientReport | None = None,
+    schema: str = "",
 ) -> RecordDict:
-    """Encode an answer as records."""
+    """Encode an answer as records.
+
+    Args:
+        answer: its fields.
+        update: the vector.
+        report: what the client measured.
+        schema: digest of the client's schema; empty if it has none.
+    """
     words: dict[str, Any] = {"format": FORMAT, **answer._asdict()}
     records: dict[str, Any] = {WORDS: ConfigRecord(words)}
     if update is not None:
@@ -217,6 +230,8 @@ def answer_content(
         measured = {"loss": report.loss, "accuracy": report.accuracy}
         known = {name: value for name, value in measured.items() if value is not None}
         records[REPORT] = MetricRecord({"examples": report.examples, **known})
+    if schema:
+        records[SCHEMA] = ConfigRecord({"digest": schema})
     return RecordDict(records)
 
 
@@ -230,15 +245,32 @@ def read_answer(content: RecordDict) -> AnswerMessage:
     return AnswerMessage(**_words(content, kinds))
 
 
+def read_schema(content: RecordDict) -> str:
+    """Return the digest of the client's schema in an answer; empty if it has none.
+
+    Raises:
+        Malformed: it is no digest.
+    """
+    if SCHEMA not in content:
+        return ""
+    record: Any = content[SCHEMA]
+    if type(record) is not ConfigRecord or record.keys() != {"digest"}:
+        raise Malformed(f"record {SCHEMA!r} is a {type(record).__name__}, expected a ConfigRecord with a digest")
+    digest = record["digest"]
+    if type(digest) is not str or not DIGEST.fullmatch(digest):
+        raise Malformed(f"the schema's digest is {brief(repr(digest))}, expected sha256: and 64 digits")
+    return digest
+
+
 def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> ClientReport | None:
     """Decode the update of an answer into `out`, and return the client's report, if it sent one.
 
     Raises:
         Malformed: there is no update of this form, the report is not one, or there are further records.
     """
-    reported = type(content) is RecordDict and REPORT in content
-    _check_records(content, {WORDS, VECTOR, REPORT} if reported else {WORDS, VECTOR})
-    report = _read_report(content[REPORT]) if reported else None
+    more = {REPORT, SCHEMA} & {*content} if type(content) is RecordDict else set[str]()
+    _check_records(content, {WORDS, VECTOR} | more)
+    report = _read_report(content[REPORT]) if REPORT in more else None
     decode(content[VECTOR], transfer, out)
     return report
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from flwr.app import Context
 
@@ -17,7 +18,9 @@ from phalanx.aggregators import Median
 from phalanx.algorithms import AboveNoise, ByzantineCFL, FedAsync
 from phalanx.attacks import Rescale
 from phalanx.core import Until
-from phalanx.data import Dataset, Digits
+from phalanx.data import Dataset, Digits, Schema
+from phalanx.data.table_columns import Constraints, Field, Use
+from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.flower.client import Participant
 from phalanx.flower.files import private_file
 from phalanx.flower.from_run import coordinator_of
@@ -30,6 +33,12 @@ from phalanx.training.sgd import LocalSGD
 
 DIGITS = 10
 SAFE = 4  # clients, from which on the synchronous demonstration tolerates one attacker or more
+DIGITS_SCHEMA = Schema(
+    fields=(
+        *(Field(name=f"pixel {k}", type="number", constraints=Constraints(minimum=0, maximum=1)) for k in range(64)),
+        Field(name="digit", type="integer", categories=tuple(range(DIGITS)), use=Use(role="target")),
+    )
+)
 PYPROJECT = """[build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
@@ -96,21 +105,40 @@ def deal(folder: Path, clients: int) -> dict[int, Mapping[str, Any]]:
     """Write each client's share of the digits to a file; other apps than the demonstration can use them too.
 
     Args:
-        folder: receives data-0.npz and so on, each with `x`, float32 of shape (n, 64), and `y`, int64.
+        folder: receives data-0.npz and so on, each with `x`, float32 of shape (n, 64), and `y`, int64; the same as
+            tables, data-0.csv and so on; and schema.json, which says how rows of these become examples.
         clients: number of clients.
 
     Returns:
-        The node configuration of each client: its id, the number of clients, and the path of its data.
+        The node configuration of each client: its id, the number of clients, and the paths of its data, of its table,
+        and of the schema.
     """
     folder.mkdir(parents=True, exist_ok=True)
     configs = dict[int, Mapping[str, Any]]()
     for client, data in enumerate(Federation(plan_of(clients, 1, asynchronous=True)).data):
         path = folder / f"data-{client}.npz"
-        path.unlink(missing_ok=True)
+        table, x, y = path.with_suffix(".csv"), data.tensor.flatten(1).numpy(), data.y.numpy()
+        for old in (path, table):
+            old.unlink(missing_ok=True)
         with private_file(path) as file:
-            np.savez(file, allow_pickle=False, x=data.tensor.flatten(1).numpy(), y=data.y.numpy())
-        configs[client] = {"client": client, "clients": clients, "data": str(path)}
+            np.savez(file, allow_pickle=False, x=x, y=y)
+        with private_file(table) as file:
+            file.write(as_table(x, y).encode())
+        paths = {"data": str(path), "table": str(table), "schema": str(folder / SCHEMA_FILE)}
+        configs[client] = {"client": client, "clients": clients, **paths}
+    (folder / SCHEMA_FILE).write_bytes(DIGITS_SCHEMA.json)
     return configs
+
+
+def as_table(x: npt.NDArray[np.float32], y: npt.NDArray[np.int64]) -> str:
+    """Return digits as the text of a CSV file, in the columns of `DIGITS_SCHEMA`.
+
+    Args:
+        x: (n, 64), pixels from 0 to 1.
+        y: (n,), the digits.
+    """
+    lines = [",".join([*(f"{pixel:g}" for pixel in row), str(label)]) for row, label in zip(x, y, strict=True)]
+    return "\n".join([",".join(each.name for each in DIGITS_SCHEMA.fields), *lines]) + "\n"
 
 
 def _plan(context: Context) -> Run:

@@ -139,7 +139,7 @@ class Dispatcher:
         if reply.has_error():
             if reply.error.code == GONE:
                 self.register.gone(dispatch.node)
-            return Lost(failure(reply), silent=reply.error.code in SILENT)
+            return Lost(failure(reply, self.register.schema), silent=reply.error.code in SILENT)
         try:
             answer = self._authenticated(reply, dispatch)
         except Malformed as error:
@@ -147,6 +147,7 @@ class Dispatcher:
         try:
             if answer.version != task.version:
                 raise Malformed(f"answers version {answer.version}, expected version {task.version}")
+            self.register.check_schema(task.client, reply.content)
             report = codec.read_update(reply.content, task.transfer, dispatch.row)
         except Malformed as error:
             return Invalid(str(error), signed=True)

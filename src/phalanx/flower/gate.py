@@ -6,10 +6,14 @@ The text of an exception can quote data, labels and paths.  It stays in the clie
 
 import errno
 import logging
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
 from phalanx.core import InfeasibleError
+from phalanx.data import Schema
+from phalanx.data.table_schema import UnfitTableError
+from phalanx.flower import contract
 from phalanx.flower.codec import Malformed
 
 Answer = TypeVar("Answer")
@@ -17,13 +21,15 @@ log = logging.getLogger("phalanx.flower.client")
 
 ANOTHER_COORDINATOR = "the task is of another coordinator than the one that it answers"
 NO_TASK = "the task does not fit what it expects"
+MISFIT = "its table does not fit the schema"
 UNFIT = "its settings or its data do not fit this run"
 NO_MEMORY = "it ran out of memory"
 DISK_FULL = "its disk is full"
 NO_FILE = "it could not read or write a file"
 NO_MODULE = "a package that it needs is not installed"
 OTHER = "its own log says why"
-REASONS = (ANOTHER_COORDINATOR, NO_TASK, UNFIT, NO_MEMORY, DISK_FULL, NO_FILE, NO_MODULE, OTHER)
+LONGEST = 2000  # characters of a text from a client that are looked at
+REASONS = (ANOTHER_COORDINATOR, NO_TASK, MISFIT, UNFIT, NO_MEMORY, DISK_FULL, NO_FILE, NO_MODULE, OTHER)
 
 
 class OtherCoordinatorError(Malformed):
@@ -31,7 +37,7 @@ class OtherCoordinatorError(Malformed):
 
 
 class WithheldError(Exception):
-    """A client could not answer.  The message is one of `REASONS`."""
+    """A client could not answer.  The message is one of `REASONS`; after `MISFIT` come codes and numbers of columns."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -41,6 +47,7 @@ def reason_of(error: BaseException) -> str:
     kinds = (
         (OtherCoordinatorError, ANOTHER_COORDINATOR),
         (Malformed, NO_TASK),
+        (UnfitTableError, MISFIT),
         (InfeasibleError, UNFIT),
         (MemoryError, NO_MEMORY),
         (ImportError, NO_MODULE),
@@ -55,10 +62,20 @@ def gated(answer: Callable[[], Answer]) -> Answer:
         return answer()
     except Exception as error:
         reason = reason_of(error)
+        if isinstance(error, UnfitTableError) and (found := contract.refusal(error)):
+            reason = f"{reason}: {found}"
         log.exception("No answer, and the coordinator only learns: %s.", reason)
     raise WithheldError(reason)  # outside of the handler, so that the exception is not its context
 
 
-def received(text: object) -> str:
-    """Return the reason in a text from a client; empty if it holds none."""
-    return next((reason for reason in REASONS if reason in str(text)), "")
+def received(text: object, schema: Schema | None = None) -> str:
+    """Return the reason in a text from a client; empty if it holds none.
+
+    Args:
+        text: the text.
+        schema: of the federation, whose columns a refusal means.
+    """
+    reason = next((reason for reason in REASONS if reason in str(text)), "")
+    told = re.search(rf"{MISFIT}: ([a-z0-9 ,]+)", str(text)[:LONGEST]) if reason == MISFIT and schema else None
+    columns = contract.in_words(told[1], schema) if told and schema else ""
+    return f"{reason}: {columns}" if columns else reason

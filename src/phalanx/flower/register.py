@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
-from flwr.app import Message, MessageType
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from phalanx.data import Schema
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.clock import TICK, AwakeClock
@@ -54,6 +55,7 @@ class Register:
         came: is called when a client enrols, and when the roster has changed.
         tell: takes the events of clients.
         clock: gives the time of deadlines.
+        schema: of the tables of all clients; None: there is none.
     """
 
     def __init__(
@@ -66,9 +68,11 @@ class Register:
         came: Callable[[], None],
         tell: Callable[[Note], None] = forget,
         clock: AwakeClock | None = None,
+        schema: Schema | None = None,
     ) -> None:
         self.clock = clock or AwakeClock()
         self.grid, self.timeouts, self.suspension, self._came, self._tell = grid, timeouts, suspension, came, tell
+        self.schema = schema
         self.session = ""  # names the run
         self.step = 0  # of the run, the last that was done
         self.notice = ""  # what is wrong at the moment on the coordinator's side, and what to do
@@ -389,14 +393,15 @@ class Register:
     def _introduced(self, reply: Message, task: TaskMessage) -> tuple[Member, object]:
         """Return the client of a node, and the size that it reports; raise Malformed if it is not in the roster."""
         if reply.has_error():
-            raise Malformed(failure(reply))
+            raise Malformed(failure(reply, self.schema))
         answer = codec.read_answer(reply.content)
         member = self.roster.owner(answer.key)
         if member is None or member.revoked:
             raise Malformed("its key is not in the roster" if member is None else f"client {member} is revoked")
         if not signed_by(answer.key, answer.signature, codec.signing_input(task, reply.content)):
             raise Malformed(f"it says it is client {member}, and has not signed that, for this question, with its key")
-        if len(reply.content) != 1:
+        self.check_schema(member, reply.content)
+        if reply.content.keys() - {codec.SCHEMA} != {codec.WORDS}:
             raise Malformed(f"client {member} says who it is in {len(reply.content)} records, expected one")
         size = answer.value
         if type(size) is str:
@@ -405,6 +410,15 @@ class Register:
             return member, size
         kind = f"{type(size).__name__} as its number of examples"
         raise Malformed(f"client {member} reports a {kind}, expected an integer of {WIDEST_SIZE} bits at most")
+
+    def check_schema(self, client: object, content: RecordDict) -> None:
+        """Raise `Malformed` if a client's answer names another schema than the coordinator's, or none."""
+        found = codec.read_schema(content)
+        if self.schema is not None and found != self.schema.digest:
+            has = f"has the schema {found}" if found else "has no schema"
+            raise Malformed(
+                f"client {client} {has}, and the coordinator {self.schema.digest}. Give it the coordinator's file"
+            )
 
     def _let_in(self, node: int, member: Member, size: object) -> None:
         reports, said = short(repr(size)), log_fields("enrolled", client=member.id, node=node, step=self.step)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from torch import nn
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.algorithms.private import secretly
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
+from phalanx.data import Schema
 from phalanx.engine.at_start import promised
 from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
@@ -24,6 +25,7 @@ from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Train
 from phalanx.flower.audit import AUDIT, Audit, Note
 from phalanx.flower.codec import Transfer
+from phalanx.flower.contract import check_outputs, inputs_of, module_of, schema_of
 from phalanx.flower.files import only_for_owner
 from phalanx.flower.identity import Roster
 from phalanx.flower.logs import Form, WarningLog, configure_logs, log_fields, logged_warnings
@@ -67,7 +69,8 @@ class Coordinator:
 
     Args:
         algorithm: the same as the clients', but without what hides models from the server (`Permuted`, `Rotated`).
-        model: what is trained; its values are where training begins.
+        model: what is trained; its values are where training begins. Or the description of a network, such as
+            `MLP((32,))`, for the inputs and classes of `schema`.
         roster: who may take part: a file, which is read again when it has changed.
         until: when training ends; an integer counts steps.
         folder: where history.jsonl, checkpoints and the models go. A server that was killed goes on from there.
@@ -104,10 +107,12 @@ class Coordinator:
         inputs: what a model takes and gives, for its record; None if that is not to be known.
         training: local training of the clients. It matters where a part of the model stays with them (`FedPer`).
         architecture: description of the network, for `Record.model`; None if that is not to be known.
+        schema: of the tables of all clients, or its file. A client with another one is turned away. It is stored with
+            the models, so that `phalanx predict`, `evaluate` and `export` take tables.
     """
 
     algorithm: Algorithm
-    model: nn.Module
+    model: nn.Module | Model
     roster: Path | Roster
     until: Until | int
     folder: Path | None = None
@@ -137,8 +142,10 @@ class Coordinator:
     inputs: ModelInputs | None = None
     architecture: Model | None = None
     training: LocalTraining = LocalSGD()
+    schema: Schema | Path | str | None = None
 
     def __post_init__(self) -> None:
+        check_outputs(self.module, self.contract, self.buffers)
         self.training.check(self.algorithm)
         if (how := hiding(self.algorithm)) is not None:
             name = type(how).__name__
@@ -150,6 +157,16 @@ class Coordinator:
         if self.influence is not None and self.influence < 1:
             raise ValueError(f"influence must be at least 1, the number of attackers, or None, got {self.influence}.")
 
+    @cached_property
+    def contract(self) -> Schema | None:
+        """The schema; None if there is none."""
+        return schema_of(self.schema)
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The module with the values with which training begins."""
+        return module_of(self.model, self.contract)
+
     @property
     def title(self) -> str:
         """The name of the run, such as `FedAvg(Median), real clients`."""
@@ -159,11 +176,13 @@ class Coordinator:
 
     def config(self, dimension: int) -> dict[str, Any]:
         """Return the settings that decide whether a run can go on from another's checkpoint."""
+        schema = {} if self.contract is None else {"schema": self.contract.digest}
         return {
             "algorithm": canonical(self.algorithm, Algorithm),
             "dimension": dimension,
             "guard": canonical(self.guard, Guard),
             "transfer": self.transfer,
+            **schema,
         }
 
     def recorded(self, dimension: int) -> dict[str, Any]:
@@ -250,11 +269,11 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
 
 def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> AnyState:
     """Do as `coordinate`, in a folder that is locked for this server."""
-    model = FlatModule(coordinator.model, coordinator.buffers, personal=coordinator.training.personal)
+    model = FlatModule(coordinator.module, coordinator.buffers, personal=coordinator.training.personal)
     start, folder, algorithm = model.read(), coordinator.folder, coordinator.algorithm
     if coordinator.noise == "system":
         algorithm = secretly(algorithm)
-    config = coordinator.recorded(len(start))
+    config, schema = coordinator.recorded(len(start)), coordinator.contract
     origin = Origin(digest(coordinator.config(len(start))), source(algorithm), VERSION, {}, {})
 
     info = RunInfo(
@@ -287,8 +306,9 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
             folder,
             settings=coordinator.models,
             identity=info.identity,
-            inputs=coordinator.inputs,
-            architecture=coordinator.architecture,
+            inputs=coordinator.inputs if schema is None else inputs_of(schema),
+            architecture=coordinator.model if isinstance(coordinator.model, Model) else coordinator.architecture,
+            schema=schema,
         ),
         audit=AUDIT,
         audited=lambda: audit.mark,
@@ -312,6 +332,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         tell=audit.note,
         asked=UploadCounter(folder / ASKED if folder else None),
         update_size=len(start),
+        schema=schema,
     )
     transport.f = _expected(algorithm, transport, coordinator)
     check = PromiseCheck(coordinator.accept, audit.note)

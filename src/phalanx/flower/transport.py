@@ -27,6 +27,7 @@ import torch
 from flwr.serverapp import Grid
 
 from phalanx.core import Arrivals, Download, InfeasibleError, Progress, Reply, StalledError, Vector
+from phalanx.data import Schema
 from phalanx.engine.ledger import listed
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
@@ -119,6 +120,7 @@ class FlowerTransport:
         update_size: number of entries of an update; None: as many as a download has.
         f: number of attackers that the plan is expected to tolerate, until it promises.
         clock: gives the time of deadlines.
+        schema: of the tables of all clients; None: there is none.
     """
 
     def __init__(
@@ -135,12 +137,13 @@ class FlowerTransport:
         update_size: int | None = None,
         f: int = 0,
         clock: AwakeClock | None = None,
+        schema: Schema | None = None,
     ) -> None:
         self.update_size, self.f, self._tell, self.clock = update_size, f, tell, clock or AwakeClock()
         self.asked = asked or UploadCounter()
         self.timeouts, self.suspension, self.transfer = timeouts or Timeouts(), suspension or Suspension(), transfer
         self.register = Register(
-            grid, roster, self.timeouts, self.suspension, came=self._wake, tell=tell, clock=self.clock
+            grid, roster, self.timeouts, self.suspension, came=self._wake, tell=tell, clock=self.clock, schema=schema
         )
         self._dispatcher, self.prefetch = Dispatcher(grid, self.register, self.timeouts), prefetch
         self._open = dict[int, Dispatch]()  # the current task of each client

@@ -10,6 +10,7 @@ import httpx
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from phalanx.data import Schema
 from phalanx.flower.codec import Malformed, brief
 from phalanx.flower.gate import received
 from phalanx.flower.limits import at_most, most_bytes
@@ -119,10 +120,15 @@ def pull(
     return None
 
 
-def failure(reply: Message) -> str:
-    """Return the error in a reply, from Flower or a client's app, as text of this library."""
+def failure(reply: Message, schema: Schema | None = None) -> str:
+    """Return the error in a reply, from Flower or a client's app, as text of this library.
+
+    Args:
+        reply: the reply.
+        schema: of the federation.
+    """
     error = reply.error
-    why = received(error.reason)
+    why = received(error.reason, schema)
     return ERRORS.get(error.code, f"error {error.code}") + (f": {why}" if why else "")
 
 

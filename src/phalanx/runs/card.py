@@ -80,6 +80,8 @@ def _facts(record: "Record") -> Iterator[tuple[str, str]]:
     files = {file for candidates in index.clients.values() for file in candidates.values()} | {"model.safetensors"}
     also = "; models of clients were left out, for lack of room" if index.left_out else ""
     yield "models", plural(len(files), "file") + also
+    if (schema := record.kept().schema) is not None:
+        yield "schema", f"{schema.digest}, in schema.json"
     yield "identity", summary.identity
     commit = f", commit {p.commit[:12]}{'' if p.clean else ' with changes'}" if p.commit else ""
     versions = f"torch {p.torch}, Python {p.python}, {p.device}" + (f", engine {p.engine}" if p.engine else "")

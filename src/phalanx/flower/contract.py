@@ -1,0 +1,167 @@
+"""What a client and the coordinator make of the schema of their federation: examples, a model, and a refusal.
+
+Both have the schema; its digest is in each signed answer.  A client whose table does not fit does not enrol.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from phalanx.core import InfeasibleError
+from phalanx.data import Dataset, Schema
+from phalanx.data.findings import Finding
+from phalanx.data.table_files import TableFile
+from phalanx.data.table_schema import UnfitTableError
+from phalanx.models import Model
+from phalanx.rng import borrowed
+from phalanx.runs.models import ModelInputs
+from phalanx.training.vector import BufferPolicy, FlatModule
+
+CODES = ("column", "file", "missing", "number", "range", "rows", "type", "word")  # of what does not fit
+MOST = 20  # columns that a refusal names
+ROUNDED = 5  # to which numbers of rows are rounded in a refusal
+TRIED = 2  # examples with which the outputs of a model are looked at
+
+
+class ClientExamples(NamedTuple):
+    """The examples of a client.
+
+    Args:
+        train: those that it trains on.
+        held_out: those that it measures models on; None if there are none.
+    """
+
+    train: Dataset
+    held_out: Dataset | None
+
+
+def schema_of(given: Schema | Path | str | None) -> Schema | None:
+    """Return a schema, read from its file if a path is given."""
+    return given if given is None or isinstance(given, Schema) else Schema.load(given)
+
+
+def examples_of(data: Dataset | TableFile | Path | str, schema: Schema | None) -> ClientExamples:
+    """Return the examples of a client.
+
+    Args:
+        data: the examples; or the path of a table, written as the schema says, of which all rows are trained on; or a
+            `CSV` or `Parquet`, whose test part is held out.
+        schema: of the federation.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        UnfitTableError: the table does not fit the schema.
+        InfeasibleError: a table has no schema, or the examples are of another shape.
+    """
+    if isinstance(data, Dataset):
+        _check_shape(data, schema)
+        return ClientExamples(data, None)
+    if schema is None:
+        raise InfeasibleError(
+            "A table needs the schema of the federation, or each client guesses its inputs: Participant(schema=...)."
+        )
+    try:
+        if not isinstance(data, TableFile):
+            return ClientExamples(schema.dataset(schema.read(data)), None)
+        train, test = schema.parts(schema.as_site(data))
+        return ClientExamples(train, test)
+    except UnfitTableError:
+        raise
+    except ValueError as error:
+        raise UnfitTableError((Finding("file", "", str(error)),), schema) from error
+
+
+def _check_shape(data: Dataset, schema: Schema | None) -> None:
+    """Raise `InfeasibleError` if examples cannot be those of a schema."""
+    if schema is None:
+        return
+    wanted, found = ((len(schema.reading.columns),), len(schema.labels)), (data.shape, data.classes)
+    if wanted != found:
+        raise InfeasibleError(
+            f"The schema gives examples of shape {wanted[0]} with {wanted[1]} classes, and data has shape {found[0]} "
+            f"with {found[1]}. Give the table itself: Participant(data=CSV(...), schema=...)."
+        )
+
+
+def module_of(model: nn.Module | Model, schema: Schema | None) -> nn.Module:
+    """Return the module of a model; a description is built for the inputs and classes of a schema.
+
+    Raises:
+        InfeasibleError: it is a description, and there is no schema.
+    """
+    if isinstance(model, nn.Module):
+        return model
+    if schema is None:
+        raise InfeasibleError(
+            f"{type(model).__name__} describes a network, and a schema says for which inputs. Give schema, or a module."
+        )
+    inputs = inputs_of(schema)
+    with borrowed(0, "model"):  # the same at all; clients replace the values
+        return model.build(inputs.shape, inputs.outputs)
+
+
+def inputs_of(schema: Schema) -> ModelInputs:
+    """Return what a model takes and gives for a schema."""
+    classes, columns = len(schema.labels), len(schema.reading.columns)
+    return ModelInputs(shape=(columns,), dtype="float32", outputs=classes or 1, classes=classes, schema=schema.digest)
+
+
+def check_outputs(module: nn.Module, schema: Schema | None, buffers: BufferPolicy) -> None:
+    """Raise `InfeasibleError` if a model does not take the inputs of a schema, or gives other outputs."""
+    if schema is None:
+        return
+    wanted = inputs_of(schema)
+    flat = FlatModule(module, buffers)
+    before = module.training
+    try:
+        with torch.no_grad():
+            module.eval()
+            found = tuple(flat.outputs(torch.zeros(TRIED, *wanted.shape, dtype=flat.dtype)).shape)
+    except RuntimeError as error:
+        raise InfeasibleError(
+            f"The model does not take the {wanted.shape[0]} inputs of the schema: {str(error).splitlines()[0]}. Give "
+            "one that does, or a description such as MLP((32,))."
+        ) from error
+    finally:
+        module.train(before)
+    if schema.labels and found != (TRIED, wanted.outputs):
+        raise InfeasibleError(
+            f"The model gives outputs of shape {found[1:]}, and the schema has {wanted.outputs} classes. Give one with "
+            "an output for each, or a description such as MLP((32,))."
+        )
+
+
+# --- refusals
+
+
+def refusal(error: UnfitTableError) -> str:
+    """Return what may leave a client of what does not fit: codes, numbers of columns, and rounded numbers of rows."""
+    places = {each.name: k for k, each in enumerate(error.schema.fields)}
+    known = [one for one in error.found if one.code in CODES]
+    found = [f"{one.code} {places.get(one.name, len(places))} {rounded(one.rows)}" for one in known]
+    return ", ".join(found[:MOST])
+
+
+def rounded(rows: int) -> int:
+    """Return a number of rows to the nearest multiple of 5; 0 for fewer than 5."""
+    return ROUNDED * round(rows / ROUNDED) if rows >= ROUNDED else 0
+
+
+def in_words(told: str, schema: Schema) -> str:
+    """Return a refusal in words, with names of columns that the schema has; empty if it is none."""
+    return ", ".join(_in_words(told, schema))
+
+
+def _in_words(told: str, schema: Schema) -> Iterator[str]:
+    for part in told.split(", ")[:MOST]:
+        code, *numbers = part.split(" ")
+        if code not in CODES or len(numbers) != 2 or not all(re.fullmatch("[0-9]{1,9}", each) for each in numbers):
+            return
+        place, rows = map(int, numbers)
+        of = "the file" if place >= len(schema.fields) else f"column {schema.fields[place].name!r}"
+        count = f", about {rounded(rows)} rows" if rows >= ROUNDED else ""
+        yield f"{of} ({code}{count})"
