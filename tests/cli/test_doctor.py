@@ -55,6 +55,24 @@ def test_where_all_is_well_it_says_so_and_exits_with_0(folder, capsys, monkeypat
     assert "0 wrong, 0 to look at" in out
 
 
+def test_a_site_learns_whether_its_table_fits_the_schema(tmp_path, capsys):
+    deal(tmp_path, 2)
+    schema, good, bad = tmp_path / "schema.json", tmp_path / "data-0.csv", tmp_path / "bad.csv"
+    bad.write_text(good.read_text().replace("pixel 7,", "pixel seven,"))
+    assert levels(doctor.site(schema, [str(good)])) <= {"ok", "warning"}
+    told = found(doctor.site(schema, [str(bad)]), "wrong")
+    assert f"{bad}: {bad} does not fit: 1 error" in told
+    assert any("Column 'pixel 7' is missing." in line for line in told)
+    (told,) = found(doctor.site(schema, [str(tmp_path / "none.csv")]), "wrong")
+    assert "finds no file" in told
+    (told,) = found(doctor.site(good, []), "wrong")
+    assert "is not a schema of a table" in told
+    port = str(free_port())
+    assert main(["doctor", "--ports", port, "--schema", str(schema), "--tables", str(bad)]) == 1
+    assert main(["doctor", "--ports", port, "--tables", str(bad)]) == 2
+    assert "Name that as well: --schema FILE." in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_rules_that_were_compiled_are_not_compiled_again(tmp_path):
     """A process that comes later finds the code of rules on the disk: with and without weights, in both precisions."""

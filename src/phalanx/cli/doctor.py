@@ -72,7 +72,16 @@ def doctor_command(options: Options, console: Console) -> int:
         compile_training()
         spent = time.perf_counter() - begun
         console.print(f"Compiled {plural(rules, 'rule')}, and local training, in {spent:.1f} s.")
-    return doctor(console, folder=options.folder, data_dir=data_dir(options.data_dir), ports=options.ports)
+    if options.tables and options.schema is None:
+        raise ValueError("A table is checked against a schema. Name that as well: --schema FILE.")
+    return doctor(
+        console,
+        folder=options.folder,
+        data_dir=data_dir(options.data_dir),
+        ports=options.ports,
+        schema=options.schema,
+        tables=options.tables,
+    )
 
 
 def compile_rules() -> int:
@@ -133,7 +142,13 @@ def compile_training() -> None:
 
 
 def doctor(
-    console: Console, *, folder: Path | None = None, data_dir: Path | None = None, ports: Sequence[int] = (PORT,)
+    console: Console,
+    *,
+    folder: Path | None = None,
+    data_dir: Path | None = None,
+    ports: Sequence[int] = (PORT,),
+    schema: Path | None = None,
+    tables: Sequence[str] = (),
 ) -> int:
     """Check everything and print the findings; return 1 if something is wrong, else 0."""
     found = [
@@ -141,6 +156,7 @@ def doctor(
         *data(data_dir),
         *clock(folder),
         *([] if folder is None else at(folder)),
+        *([] if schema is None else site(schema, tables)),
         *free(ports, folder),
     ]
     for level, subject, what, remedy in found:
@@ -196,6 +212,28 @@ def data(folder: Path | None) -> Iterator[Diagnosis]:
     else:
         what = f"{folder} holds none of the data sets that are known by name."
         yield Diagnosis("warning", "data", what, "docs/data.md tells what they are called.")
+
+
+def site(path: Path, tables: Sequence[str]) -> Iterator[Diagnosis]:
+    """Yield findings on the schema of a federation, and on the tables of a site, which it says how to read."""
+    from phalanx.data import Schema  # noqa: PLC0415  (slow to import, and needed here only)
+    from phalanx.data.table_check import examined, in_words, outcome  # noqa: PLC0415
+
+    try:
+        schema = Schema.load(path)
+    except (ValueError, OSError) as error:
+        yield Diagnosis("wrong", str(path), f"{str(error).rstrip('.')}.", "Ask the coordinator for the file.")
+        return
+    yield Diagnosis("ok", str(path), schema.digest)
+    for table in tables:
+        try:
+            found = examined(schema, table)
+        except (OSError, ModuleNotFoundError) as error:
+            yield Diagnosis("wrong", table, f"{str(error).rstrip('.')}.")
+            continue
+        yield Diagnosis("ok" if found.fits else "wrong", table, outcome(found).rstrip("."))
+        for one in found.findings:
+            yield Diagnosis("wrong" if one.error else "warning", table, in_words(found, one))
 
 
 # Time

@@ -416,6 +416,9 @@ def doctor() -> Parser:
     parser.add_argument("--compile", action="store_true", help=help_)
     help_ = "Of a coordinator or a client: certificates, keys, roster."
     parser.add_argument("--folder", type=path, help=help_)
+    _add_schema(parser)
+    help_ = "Tables of a site, CSV or parquet, which should fit the schema."
+    parser.add_argument("--tables", nargs="+", default=[], metavar="FILE", help=help_)
     help_ = f"Ports that should be free here. (default: {PORT})"
     parser.add_argument("--ports", nargs="+", type=int, default=[PORT], metavar="PORT", help=help_)
     _add_data_dir(parser)
@@ -469,7 +472,7 @@ def schema_check() -> Parser:
 
 
 def _add_schema(parser: Parser, default: Path | None = None) -> None:
-    help_ = f"The schema.{' (default: %(default)s)' if default else ''}"
+    help_ = f"The schema of the tables of a federation.{' (default: %(default)s)' if default else ''}"
     parser.add_argument("--schema", type=path, default=default, metavar="FILE", help=help_)
 
 

@@ -85,7 +85,7 @@ def check_command(options: Options, console: Console) -> int:
     for one in found:
         for line in in_lines(one):
             _say(line, console)
-        _say(outcome(one, schema), console)
+        _say(outcome(one), console)
     return int(not fits)
 
 

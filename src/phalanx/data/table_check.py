@@ -127,10 +127,9 @@ def in_words(found: TableCheck, finding: Finding) -> str:
     return f"{finding.sentence}{where}"
 
 
-def outcome(found: TableCheck, schema: Schema) -> str:
+def outcome(found: TableCheck) -> str:
     """Return in a sentence whether a file fits."""
-    count = len(found.errors)
-    if count:
+    if count := len(found.errors):
         return f"{found.file} does not fit: {plural(count, 'error')}."
     classes = ", ".join(f"{label} {number:,}" for label, number in found.classes.items())
     return f"{found.file} fits: {plural(found.rows, 'row')}{f', {classes}' if classes else ''}."
