@@ -204,6 +204,32 @@ def test_a_number_that_means_missing_does_so_in_the_graph(word):
     assert (found.code, found.name) == ("missing", "c")
 
 
+def test_aliases_and_words_of_one_column_in_the_graph():
+    described = """{"fields": [
+     {"name": "a", "type": "number", "missingValues": ["", "?", "-9", "-1"], "phalanx": {"impute": {"value": 4.0}}},
+     {"name": "b", "type": "number", "missingValues": ["", "?", "-1"], "phalanx": {"impute": {"value": 2.0}}},
+     {"name": "c", "type": "string", "categories": ["m", "f"], "missingValues": ["", "?", "none"],
+      "phalanx": {"aliases": {"m": ["M", 1], "f": [2]}, "impute": {"indicator": true}}},
+     {"name": "y", "type": "string", "categories": ["v", "w", "x", "y", "z"],
+      "phalanx": {"role": "target", "aliases": {"v": [0, 1]}}}],
+     "missingValues": ["", "?"]}"""
+    schema, options = Schema.parse(described.encode(), "described"), onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(with_table(identity(5), schema, Meaning(schema.labels), "run"), options)
+    cells = [(-9.0, -9.0, "M"), (-1.0, -1.0, "1"), (3.0, 0.0, "1.0"), (0.0, 1.0, "f"), (1.0, 1.0, "none")]
+    wanted = [[4, -9, 1, 0, 0], [4, 2, 1, 0, 0], [3, 0, 1, 0, 0], [0, 1, 0, 1, 0], [1, 1, 0, 0, 1]]
+    for (a, b, c), x in zip(cells, wanted, strict=True):
+        assert schema.inputs(pd.DataFrame({"a": [a], "b": [b], "c": [c]})).tolist() == [x]
+        fed = {"a": [[a]], "b": [[b]], "c": np.array([[c]], dtype=object)}
+        shares = torch.softmax(torch.tensor(x, dtype=torch.float32), 0).tolist()
+        classes, found = session.run(None, fed)
+        assert found[0].tolist() == pytest.approx(shares)
+        assert classes.tolist() == [schema.labels[int(np.argmax(x))]]
+    for c in ("3", "F", "m "):
+        with pytest.raises(Exception, match="Unknown Category"):
+            session.run(None, {"a": [[1.0]], "b": [[1.0]], "c": np.array([[c]], dtype=object)})
+
+
 def test_a_model_of_nan_gives_no_class():
     """Nor one of some rows; the arg max of NaN would be the first class."""
     schema = Schema.parse(

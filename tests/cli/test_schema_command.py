@@ -70,7 +70,11 @@ def test_a_file_in_another_notation_is_checked_as_it_is_written(called, tmp_path
     text = (HEART / "cleveland.csv").read_text().replace(",", ";").replace(".", ",")
     (tmp_path / "site.csv").write_text(text)
     assert called("check", "site.csv")[0] == 1
-    assert called("check", "site.csv", "--separator", ";", "--decimal", ",")[0] == 0
+    notation = ("--separator", ";", "--decimal", ",")
+    assert called("check", "site.csv", *notation)[0] == 0
+    (tmp_path / "site.csv").write_text(text.replace(";;", ";n/d;"))
+    assert called("check", "site.csv", *notation)[0] == 1
+    assert called("check", "site.csv", *notation, "--missing", "n/d")[0] == 0
 
 
 @pytest.mark.parametrize(

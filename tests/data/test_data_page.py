@@ -74,6 +74,25 @@ def test_the_schema_is_read_and_a_file_checked(capsys, tmp_path, monkeypatch):
     assert capsys.readouterr().out == "Not used, as the schema has no such column: 'day'.\n"
 
 
+def test_the_commands_of_a_schema_print_what_is_shown(capsys, tmp_path, monkeypatch):
+    """Each line that is shown, in its order; and the digest of the schema that they make."""
+    for file in (DOCS / "tutorials" / "heart").glob("*.csv"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    first, *rows = (tmp_path / "switzerland.csv").read_text().splitlines()
+    rows[1] = rows[1].replace("34,1,", "34,m,", 1)
+    (tmp_path / "changed.csv").write_text("\n".join([first.replace("age", "Age"), *rows]) + "\n")
+    monkeypatch.chdir(tmp_path)
+    shown = re.findall(r"^\$ phalanx (schema .*)\n((?:(?!\$ |```).*\n)+)", PAGE, re.MULTILINE)
+    assert [command.split()[1] for command, _ in shown] == ["init", "check", "check"]
+    for command, lines in shown:
+        main(command.split())
+        printed = capsys.readouterr().out
+        for line in lines.splitlines():
+            if line != "...":
+                assert f"{line}\n" in printed, command
+                printed = printed.partition(f"{line}\n")[2]
+
+
 @pytest.mark.slow
 def test_the_example_measures(capsys):
     folder = os.environ.get("PHALANX_DATA")

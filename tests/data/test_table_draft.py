@@ -305,6 +305,27 @@ def test_few_outliers_do_not_move_the_scaling(tmp_path):
     assert moved.deviation < 2 * plain.deviation
 
 
+def test_a_single_value_among_equal_ones_is_known_from_its_bound_alone(tmp_path):
+    """Were the scaling that of all values, it would tell the value to two digits."""
+    found = [drafted(tmp_path, table(x=[7.0] * 59 + [value])).schema.inputs_of[-1] for value in (412.0, 431.0)]
+    assert found[0] == found[1]
+    assert found[0].constraints.maximum == 450
+
+
+def test_words_in_columns_that_are_not_used_mean_nothing_elsewhere(tmp_path):
+    made = drafted(tmp_path, table(note=["-", "?", "9"] * 20, grade=["-", "+", "o"] * 20), drop=("note",))
+    assert made.schema.missing_values == ("",)
+    assert examined(made.schema, tmp_path / "0.csv").fits
+
+
+def test_dates_and_truths_of_parquet_are_texts_and_truths(tmp_path):
+    frame = table(day=pd.to_datetime(["2020-01-01", "2021-05-05"] * 30), ok=[True, False] * 30)
+    frame.to_parquet(tmp_path / "t.parquet")
+    made = draft([str(tmp_path / "t.parquet")], "y", drop=("day",))
+    assert {each.name: each.type for each in made.schema.inputs_of}["ok"] == "boolean"
+    assert examined(made.schema, tmp_path / "t.parquet").fits
+
+
 def test_the_codes_of_a_draft_are_read_however_they_are_written(tmp_path):
     frame = table(code=["1", "2", "3"] * 20)
     schema = drafted(tmp_path, frame, codes=("code",)).schema

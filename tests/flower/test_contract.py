@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import time
 
 import msgspec
 import numpy as np
@@ -153,6 +154,24 @@ def test_a_site_that_does_not_fit_is_refused_and_only_its_own_log_says_more(kind
     assert SECRET not in "\n".join(one.getMessage() for one in caplog.records)
 
 
+def test_a_site_that_corrects_its_file_is_let_in_without_a_restart(tmp_path):
+    path = tmp_path / "site-2.csv"
+    asked = []
+
+    def made(context):
+        asked.append(time.monotonic())
+        if len(asked) == 3:
+            table(2).to_csv(path, index=False)
+        return Participant(FedAvg(aggregate=Median()), MLP((8,)), LocalSGD(), path, KEYS[2], schema=SCHEMA)
+
+    table(2).rename(columns={"age": "Age"}).to_csv(path, index=False)
+    apps = {i: client_app(participant(i, tmp_path)) for i in range(2)} | {2: client_app(made)}
+    patient = dataclasses.replace(QUICK, absent=0.1, enrolment=20.0)
+    record = federation(apps, tmp_path, until=1, timeouts=patient)
+    assert [*record.summary.clients] == [0, 1, 2]
+    assert len(asked) == 3
+
+
 def other_schema():
     return Schema.parse(TEXT.replace('"deviation": 10}', '"deviation": 11}').encode(), "other")
 
@@ -271,6 +290,7 @@ def zeros(width, classes):
     [
         ({"schema": None, "model": nn.Linear(4, 2)}, "A table needs the schema of the federation"),
         ({"schema": None, "data": zeros(4, 2)}, "MLP describes a network"),
+        ({"data": CSV("site-0.csv", "age")}, "label of the table is 'age', and the target of the schema 'state'"),
         ({"model": nn.Linear(4, 10)}, r"outputs of shape \(10,\), and the schema has 2 classes"),
         ({"model": nn.Linear(5, 2)}, "does not take the 4 inputs of the schema"),
         ({"data": zeros(5, 2)}, r"examples of shape \(4,\) with 2 classes"),

@@ -35,7 +35,7 @@ from rich.markup import escape
 from phalanx.cli.options import PORT, data_dir
 from phalanx.cli.parser import Options
 from phalanx.installation import installation
-from phalanx.wording import plural, shown
+from phalanx.wording import plural, shown, visible
 
 Level = Literal["ok", "warning", "wrong"]
 COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "wrong": "red"}
@@ -233,7 +233,7 @@ def site(path: Path, tables: Sequence[str]) -> Iterator[Diagnosis]:
             continue
         yield Diagnosis("ok" if found.fits else "wrong", table, outcome(found).rstrip("."))
         for one in found.findings:
-            yield Diagnosis("wrong" if one.error else "warning", table, in_words(found, one))
+            yield Diagnosis("wrong" if one.error else "warning", table, visible(in_words(found, one)))
 
 
 # Time

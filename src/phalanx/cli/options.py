@@ -447,7 +447,7 @@ def schema_init() -> Parser:
     parser.add_argument("--zeros", nargs="+", default=(), metavar="NAME", help=help_)
     help_ = "Classes that join labels: healthy=0 ill=1,2,3,4. Each label is a class if not given."
     parser.add_argument("--classes", nargs="+", default=(), metavar="NAME=LABELS", help=help_)
-    help_ = "Words for a missing value, such as '?' or -9, besides an empty cell and those that are usual."
+    help_ = "A word for a missing value, besides an empty cell and those that are usual; several by giving it again."
     parser.add_argument("--missing", action="append", default=[], metavar="WORD", help=help_)
     parser.add_argument("--separator", default=",", metavar="SIGN", help="Between columns. (default: %(default)s)")
     parser.add_argument("--decimal", default=".", metavar="SIGN", help="Before decimals. (default: %(default)s)")
@@ -467,6 +467,8 @@ def schema_check() -> Parser:
     for name, what in (("separator", "between columns"), ("decimal", "before decimals")):
         help_ = f"The sign {what}, if the files are not written as the schema says."
         parser.add_argument(f"--{name}", metavar="SIGN", help=help_)
+    help_ = "A word for a missing value in these files, besides those of the schema; several by giving it again."
+    parser.add_argument("--missing", action="append", default=[], metavar="WORD", help=help_)
     parser.add_argument("--json", action="store_true", help="Print the result as JSON, which quotes no cell.")
     return parser
 

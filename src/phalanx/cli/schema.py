@@ -99,7 +99,8 @@ def source_of(schema: Schema, file: Path, options: Options) -> TableFile:
     """Return how a file is written: as the schema says, but for what the options say."""
     source = schema.source(str(file))
     given = {name: options.get(name) for name in ("separator", "decimal") if options.get(name) is not None}
-    return replace(source, **given) if given and isinstance(source, CSV) else source
+    source = replace(source, **given) if given and isinstance(source, CSV) else source
+    return schema.as_site(replace(source, missing=tuple(options.missing)))
 
 
 def _as_json(found: TableCheck) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from phalanx.data.findings import (
 from phalanx.data.table_columns import BOOLEANS, Constraints, Field, Imputation, Scaling, Use
 from phalanx.data.table_files import CSV, FILE, Parquet, TableFile, files_of
 from phalanx.data.table_schema import USUAL, Schema, Writing
-from phalanx.data.tables import MOST_VALUES, Dialect, Joined, Name, beyond, is_text, joined_of
+from phalanx.data.tables import MOST_VALUES, Dialect, Joined, Name, beyond, joined_of
 from phalanx.reading import table_reader
 from phalanx.wording import plural
 
@@ -194,8 +194,9 @@ class _Drafting:
         fields.append(self._target())
         self._say_leaks(fields)
         self._say_scaling(fields)
-        missing = ("", *sorted({*chain.from_iterable(self._column(each.name).words for each in fields)} | self.listed))
-        fields = [self._with_words(each, missing) for each in fields]
+        used = [each.name for each in fields if each.use.role in ("input", "target")]
+        missing = ("", *sorted({*chain.from_iterable(self._column(name).words for name in used)} | self.listed))
+        fields = [self._with_words(each, missing) if each.name in used else each for each in fields]
         if not any(each.use.role == "input" for each in fields):
             self._error("column", "", "No column is left for the inputs. Drop fewer.")
         writing = Writing(delimiter=self.writes.separator, decimal=self.writes.decimal, thousands=self.writes.thousands)
@@ -216,8 +217,8 @@ class _Drafting:
 
     def _say_lacking(self) -> None:
         every = dict.fromkeys(str(name) for site in self.sites for name in site.frame.columns)
-        for name in every:
-            if name not in self.names:
+        for name in [name for name in every if name not in {*self.names}]:
+            if name not in self._others:
                 having = [site.name for site in self.sites if name in site.frame.columns]
                 self._ask(
                     "column",
@@ -240,7 +241,7 @@ class _Drafting:
         """Return a column of all sites as numbers or as texts."""
         parts = [site.frame[name] for site in self.sites]
         site = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts)])
-        if not any(map(is_text, parts)):
+        if all(part.dtype.kind in "iuf" for part in parts):
             values = np.concatenate([part.to_numpy(dtype=np.float64, na_value=np.nan) for part in parts])
             return self._without_codes(name, values, (), site)
         texts = np.concatenate([part.astype(str).to_numpy(dtype=object) for part in parts])
@@ -345,10 +346,10 @@ class _Drafting:
         if len(values) < LEAST_KNOWN:
             return self._dropped(name, "few", f"has {plural(len(values), 'value')}, too few for a range and a scaling")
         self._say_doubts(name, column)
-        scaling = _scaling(values)
-        impute = self._imputed(name, column, scaling.mean)
-        use = Use(scaling=scaling, impute=impute)
-        return Field(name=name, type="number", constraints=bounds_of(values), use=use)
+        bounds = bounds_of(values)
+        scaling = _scaling(values, bounds)
+        use = Use(scaling=scaling, impute=self._imputed(name, column, scaling.mean))
+        return Field(name=name, type="number", constraints=bounds, use=use)
 
     def _say_doubts(self, name: str, column: _Column) -> None:
         values: Numbers = column.known
@@ -503,8 +504,9 @@ class _Drafting:
                 self._ask("classes", name, f"Target {name!r} has the classes {some}. To join some, give --classes.")
             return self._classes(name, tuple(kept), {})
         self._ask("target", name, f"Target {name!r} is a number: the task is Regression. Write its unit.")
-        use = Use(role="target", scaling=_scaling(values))
-        return Field(name=name, type="number", constraints=bounds_of(values), use=use)
+        bounds = bounds_of(values)
+        use = Use(role="target", scaling=_scaling(values, bounds))
+        return Field(name=name, type="number", constraints=bounds, use=use)
 
     def _joined_target(self, name: str, column: _Column) -> Field:
         """Return the description of a target whose classes join labels."""
@@ -551,25 +553,33 @@ class _Drafting:
         if not numbers:
             return
         rows, files = plural(sum(len(site.frame) for site in self.sites), "row"), len(self.sites)
-        where = f"{rows} of {files} files" if files > 1 else f"{rows} of one file; other sites may differ"
+        where = f"{rows} of {files} files" if files > 1 else f"{rows} of one file; other sites may differ from it"
         self._ask(
             "scaling",
             "",
-            f"The scaling of {plural(len(numbers), 'column')} is fixed: mean and deviation of {where}; no tails.",
+            f"The scaling of {plural(len(numbers), 'column')} is fixed, from {where}. Extremes do not move it.",
         )
+        complete = sum(each.use.role == "input" and each.use.impute is None for each in fields)
+        if files == 1 and complete:
+            whole = f"{plural(complete, 'column')} have no missing value here, and no impute"
+            self._ask("impute", "", f"{whole}: a site with one does not fit. Add impute where sites may have some.")
         units = f"{plural(len(numbers), 'column')} of numbers have no unit"
         self._ask("unit", "", f'{units}. Write each as "unit" under phalanx, such as "mg/dL".')
 
 
-def _scaling(values: Numbers) -> Scaling:
-    """Return mean and deviation of values without their tails, both rounded to two digits of the deviation."""
-    for tails in (TAILS, (0.01, 0.99), (0.0, 1.0)):
-        low, high = np.quantile(values, tails)
-        clipped = np.clip(values, low, high)
-        if (deviation := float(clipped.std())) > 1e-9 * max(abs(low), abs(high)):
+def _scaling(values: Numbers, bounds: Constraints) -> Scaling:
+    """Return mean and deviation of values without their tails, both rounded to two digits of the deviation.
+
+    If nearly all values are equal, the deviation is a quarter of the range of the bounds.
+    """
+    for low, high in (TAILS, (0.01, 0.99)):
+        inner = np.quantile(values, low, method="higher"), np.quantile(values, high, method="lower")
+        clipped = np.clip(values, *inner)
+        if (deviation := float(clipped.std())) > 1e-9 * float(abs(clipped).max()):
             digits = 1 - math.floor(math.log10(deviation))
             return Scaling(mean=round(float(clipped.mean()), digits), deviation=float(f"{deviation:.2g}"))
-    return Scaling(mean=float(f"{values[0]:.2g}"), deviation=1.0)
+    width = (bounds.maximum or 0.0) - (bounds.minimum or 0.0)
+    return Scaling(mean=float(np.median(values)), deviation=float(f"{width / 4:.2g}") or 1.0)
 
 
 def bounds_of(values: Numbers) -> Constraints:

@@ -67,9 +67,14 @@ def examples_of(data: Dataset | TableFile | Path | str, schema: Schema | None) -
     try:
         if not isinstance(data, TableFile):
             return ClientExamples(schema.dataset(schema.read(data)), None)
+        if data.label != schema.target.name:
+            raise InfeasibleError(
+                f"The label of the table is {data.label!r}, and the target of the schema {schema.target.name!r}. Name "
+                "that; the other settings of columns are those of the schema."
+            )
         train, test = schema.parts(schema.as_site(data))
         return ClientExamples(train, test)
-    except UnfitTableError:
+    except (UnfitTableError, InfeasibleError):
         raise
     except ValueError as error:
         raise UnfitTableError((Finding("file", "", str(error)),), schema) from error
