@@ -83,8 +83,11 @@ def test_the_commands_of_a_schema_print_what_is_shown(capsys, tmp_path, monkeypa
     (tmp_path / "changed.csv").write_text("\n".join([first.replace("age", "Age"), *rows]) + "\n")
     monkeypatch.chdir(tmp_path)
     shown = re.findall(r"^\$ phalanx (schema .*)\n((?:(?!\$ |```).*\n)+)", PAGE, re.MULTILINE)
-    assert [command.split()[1] for command, _ in shown] == ["init", "check", "check"]
+    assert [command.split()[1] for command, _ in shown] == ["init", "check", "check", "statistics", "scale"]
     for command, lines in shown:
+        for site in ("cleveland", "hungarian", "switzerland") if "scale" in command else ():
+            main(["schema", "statistics", f"{site}.csv", "-o", f"{site}.json"])
+            capsys.readouterr()
         main(command.split())
         printed = capsys.readouterr().out
         for line in lines.splitlines():

@@ -20,9 +20,10 @@ from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
 from phalanx.data import CSV, Dataset, Parquet, Schema
 from phalanx.data.table_schema import UnfitTableError
+from phalanx.data.table_statistics import rounded
 from phalanx.flower import Coordinator, InProcessGrid, Malformed, Participant, client_app, codec, coordinate
 from phalanx.flower.audit import AUDIT, read
-from phalanx.flower.contract import CODES, refusal, rounded
+from phalanx.flower.contract import CODES, refusal
 from phalanx.flower.gate import MISFIT, received
 from phalanx.models import MLP
 from phalanx.training import Regression

@@ -105,7 +105,8 @@ def commands(where):
         "runs": where / "run", "folder": where / "run", "out": where / "model.out", "config": where / "config.yaml",
         "file": where / "study.yaml", "sizes": where / "sizes.csv", "name": "Site", "client": 0, "hosts": "localhost",
         "key": "ed25519:" + "A" * 43 + "=", "data": where / "sizes.csv", "subject": "Median",
-        "files": where / "sizes.csv", "target": "size", "schema": where / "schema.json",
+        "files": where / "sizes.csv", "target": "size", "schema": where / "schema.json", "table": where / "sizes.csv",
+        "statistics": where / "site.json",
     }  # fmt: skip
     for group, before in ((COMMANDS, []), *((of, [name]) for name, (_, of) in GROUPS.items())):
         for name, command in group.items():

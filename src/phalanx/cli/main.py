@@ -62,6 +62,10 @@ FLOWER = {
 SCHEMA = {
     "init": Command(options.SCHEMA_INIT, options.schema_init, "phalanx.cli.schema", "init_command"),
     "check": Command(options.SCHEMA_CHECK, options.schema_check, "phalanx.cli.schema", "check_command"),
+    "statistics": Command(
+        options.SCHEMA_STATISTICS, options.schema_statistics, "phalanx.cli.schema", "statistics_command"
+    ),
+    "scale": Command(options.SCHEMA_SCALE, options.schema_scale, "phalanx.cli.schema", "scale_command"),
 }
 GROUPS = {"schema": (options.SCHEMA, SCHEMA), "flower": (options.FLOWER, FLOWER)}  # commands of a command
 

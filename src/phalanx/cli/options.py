@@ -473,6 +473,30 @@ def schema_check() -> Parser:
     return parser
 
 
+SCHEMA_STATISTICS = "Write what a site tells of its table, so that sites agree on a scaling: rounded means and counts."
+SCHEMA_SCALE = "Set the scaling of a schema to the median of what its sites tell."
+
+
+def schema_statistics() -> Parser:
+    """Return the parser of `phalanx schema statistics`."""
+    parser = Parser("phalanx schema statistics", SCHEMA_STATISTICS, missing="Name a table and a file: FILE -o FILE.")
+    parser.add_argument("table", metavar="FILE", help="CSV or parquet, of the site.")
+    _add_schema(parser, default=Path("schema.json"))
+    parser.add_argument("--out", "-o", type=path, required=True, metavar="FILE", help="The file to write, and to send.")
+    return parser
+
+
+def schema_scale() -> Parser:
+    """Return the parser of `phalanx schema scale`."""
+    parser = Parser("phalanx schema scale", SCHEMA_SCALE, missing="Name the statistics of sites: FILE FILE FILE.")
+    help_ = "Files that `phalanx schema statistics` has written, one of each site."
+    parser.add_argument("statistics", nargs="+", type=path, metavar="FILE", help=help_)
+    _add_schema(parser, default=Path("schema.json"))
+    help_ = "The schema to write; it takes the place of the other one if not given."
+    parser.add_argument("--out", "-o", type=path, metavar="FILE", help=help_)
+    return parser
+
+
 def _add_schema(parser: Parser, default: Path | None = None) -> None:
     help_ = f"The schema of the tables of a federation.{' (default: %(default)s)' if default else ''}"
     parser.add_argument("--schema", type=path, default=default, metavar="FILE", help=help_)

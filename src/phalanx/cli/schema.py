@@ -16,7 +16,10 @@ from phalanx.data.findings import Finding
 from phalanx.data.table_check import TableCheck, examined, in_words, outcome
 from phalanx.data.table_draft import draft
 from phalanx.data.table_files import TableFile, files_of
+from phalanx.data.table_schema import UnfitTableError
+from phalanx.data.table_statistics import LARGEST_STATISTICS, SiteStatistics, scaled_by, statistics_of, told
 from phalanx.data.tables import WHOLE, Dialect, Name
+from phalanx.reading import contents
 from phalanx.runs.files import write
 from phalanx.wording import plural, shown, visible
 
@@ -124,6 +127,34 @@ def _finding(one: Finding, line: int | None) -> dict[str, Any]:
         "first_line": line,
         "sentence": one.sentence,
     }
+
+
+def statistics_command(options: Options, console: Console) -> int:
+    """Write the statistics of a site; return the exit status."""
+    schema = Schema.load(options.schema)
+    check_out(options.out, "site.json", [*_files(options.table), options.schema])
+    try:
+        found = statistics_of(schema, options.table)
+    except UnfitTableError as error:
+        raise ValueError(f"{options.table} does not fit: {error}") from error
+    write(options.out, found.json)
+    _say(f"{options.out}: {told([found])}. Look at it before you send it.", console)
+    return 0
+
+
+def scale_command(options: Options, console: Console) -> int:
+    """Write a schema with the scaling that its sites agree on; return the exit status."""
+    schema, out = Schema.load(options.schema), options.out or options.schema
+    check_out(out, "schema.json", options.statistics)
+    sites = {
+        str(file): SiteStatistics.parse(contents(file, LARGEST_STATISTICS), str(file)) for file in options.statistics
+    }
+    made = scaled_by(schema, sites)
+    for one in made.findings:
+        _say(f"{'error' if one.error else 'remark'}: {one.sentence}", console)
+    write(out, made.schema.json)
+    _say(f"{out}: the median of {told([*sites.values()])}; {made.promise}. {made.schema.digest}", console)
+    return 0
 
 
 def _say(text: str, console: Console) -> None:

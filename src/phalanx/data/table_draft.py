@@ -347,7 +347,7 @@ class _Drafting:
             return self._dropped(name, "few", f"has {plural(len(values), 'value')}, too few for a range and a scaling")
         self._say_doubts(name, column)
         bounds = bounds_of(values)
-        scaling = _scaling(values, bounds)
+        scaling = scaling_of(values, bounds)
         use = Use(scaling=scaling, impute=self._imputed(name, column, scaling.mean))
         return Field(name=name, type="number", constraints=bounds, use=use)
 
@@ -505,7 +505,7 @@ class _Drafting:
             return self._classes(name, tuple(kept), {})
         self._ask("target", name, f"Target {name!r} is a number: the task is Regression. Write its unit.")
         bounds = bounds_of(values)
-        use = Use(role="target", scaling=_scaling(values, bounds))
+        use = Use(role="target", scaling=scaling_of(values, bounds))
         return Field(name=name, type="number", constraints=bounds, use=use)
 
     def _joined_target(self, name: str, column: _Column) -> Field:
@@ -567,7 +567,7 @@ class _Drafting:
         self._ask("unit", "", f'{units}. Write each as "unit" under phalanx, such as "mg/dL".')
 
 
-def _scaling(values: Numbers, bounds: Constraints) -> Scaling:
+def scaling_of(values: Numbers, bounds: Constraints) -> Scaling:
     """Return mean and deviation of values without their tails, both rounded to two digits of the deviation.
 
     If nearly all values are equal, the deviation is a quarter of the range of the bounds.

@@ -16,6 +16,7 @@ from phalanx.data import Dataset, Schema
 from phalanx.data.findings import Finding
 from phalanx.data.table_files import TableFile
 from phalanx.data.table_schema import UnfitTableError
+from phalanx.data.table_statistics import ROUNDED, rounded
 from phalanx.models import Model
 from phalanx.rng import borrowed
 from phalanx.runs.models import ModelInputs
@@ -23,7 +24,6 @@ from phalanx.training.vector import BufferPolicy, FlatModule
 
 CODES = ("column", "file", "missing", "number", "range", "rows", "type", "word")  # of what does not fit
 MOST = 20  # columns that a refusal names
-ROUNDED = 5  # to which numbers of rows are rounded in a refusal
 TRIED = 2  # examples with which the outputs of a model are looked at
 
 
@@ -149,11 +149,6 @@ def refusal(error: UnfitTableError) -> str:
     known = [one for one in error.found if one.code in CODES]
     found = [f"{one.code} {places.get(one.name, len(places))} {rounded(one.rows)}" for one in known]
     return ", ".join(found[:MOST])
-
-
-def rounded(rows: int) -> int:
-    """Return a number of rows to the nearest multiple of 5; 0 for fewer than 5."""
-    return ROUNDED * round(rows / ROUNDED) if rows >= ROUNDED else 0
 
 
 def in_words(told: str, schema: Schema) -> str:

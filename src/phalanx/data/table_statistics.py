@@ -1,0 +1,215 @@
+"""Statistics of the table of a site, and the scaling that several sites agree on: the median of theirs.
+
+A site sends a small file.  Of a column it holds mean and deviation, without the outer twentieths and rounded to two
+digits, and about how many values there are; no minimum, no maximum, no text.  A site may lie: the median over sites
+stays within what honest ones say, as long as fewer than half of them lie.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Meta, field
+
+from phalanx.data.findings import Finding
+from phalanx.data.table_columns import Field, Scaling, SchemaMember
+from phalanx.data.table_draft import LEAST_KNOWN, scaling_of
+from phalanx.data.table_schema import Schema
+from phalanx.reading import from_json
+from phalanx.wording import plural
+
+ROUNDED = 5  # to which numbers of rows are rounded; fewer are 0
+APART = 3.0  # deviations between means of sites, from which the unit is in question
+LARGEST_SHARE = 0.53  # of the range of the bounds that a deviation can be: a half, rounded to two digits
+LARGEST_STATISTICS = 1_000_000  # bytes of a file of statistics
+
+Count = Annotated[int, Meta(ge=0)]
+
+
+class ColumnStatistics(SchemaMember, frozen=True, kw_only=True):
+    """Statistics of a column of numbers.
+
+    Args:
+        mean: without the outer twentieths; None of fewer than 20 values.
+        deviation: of the same.
+        missing: number of missing values, rounded.
+    """
+
+    mean: float | None = None
+    deviation: Annotated[float, Meta(gt=0)] | None = None
+    missing: Count = 0
+
+
+class SiteStatistics(SchemaMember, frozen=True, kw_only=True):
+    """Statistics of the table of a site.
+
+    Args:
+        schema: digest of the schema.
+        rows: their number, rounded.
+        classes: number of rows of each class, rounded; 0 stands for fewer than 5.
+        columns: by name, those of numbers.
+    """
+
+    schema: str
+    rows: Count
+    classes: Mapping[str, Count] = field(default_factory=dict)
+    columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)
+
+    @staticmethod
+    def parse(text: bytes, name: str) -> "SiteStatistics":
+        """Return the statistics in a JSON text; raise `ValueError` if it holds none.
+
+        Args:
+            text: the JSON.
+            name: of the file, for messages.
+        """
+        try:
+            return from_json(text, SiteStatistics)
+        except ValueError as error:
+            raise ValueError(f"{name} holds no statistics of a site: {str(error).rstrip('.')}.") from error
+
+    @property
+    def json(self) -> bytes:
+        """The text of the file."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+
+class Scaled(NamedTuple):
+    """A schema whose scaling sites agreed on.
+
+    Args:
+        schema: the schema.
+        findings: what does not fit, by site and column.
+        known: by column with a scaling, the number of sites that say something of it.
+    """
+
+    schema: Schema
+    findings: tuple[Finding, ...]
+    known: Mapping[str, int]
+
+    @property
+    def tolerates(self) -> int:
+        """The number of sites that may lie, and leave each scaling within what the others say."""
+        return min(((count - 1) // 2 for count in self.known.values()), default=0)
+
+    @property
+    def promise(self) -> str:
+        """The same in words, with the column that fewest sites know."""
+        liars = plural(self.tolerates, "site") if self.tolerates else "no site"
+        column, count = min(self.known.items(), key=lambda item: item[1], default=("", 0))
+        fewest = f": column {column!r} is known at {plural(count, 'site')}" if {*self.known.values()} != {count} else ""
+        return f"{liars} may lie{fewest}"
+
+
+def rounded(rows: int) -> int:
+    """Return a number of rows to the nearest multiple of 5; 0 for fewer than 5."""
+    return ROUNDED * round(rows / ROUNDED) if rows >= ROUNDED else 0
+
+
+def statistics_of(schema: Schema, path: str) -> SiteStatistics:
+    """Return the statistics of a file that fits a schema.
+
+    Args:
+        schema: the schema.
+        path: of the file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it does not fit; or it has fewer than 20 rows.
+    """
+    frame = schema.read(path)
+    data = schema.dataset(frame)
+    if len(data) < LEAST_KNOWN:
+        few = f"{path} has {plural(len(data), 'row')}, and statistics need {LEAST_KNOWN}"
+        raise ValueError(f"{few}: those of fewer tell too much. Give more rows.")
+    read, columns = schema.columns(frame), dict[str, ColumnStatistics]()
+    for each in _numbers(schema):
+        cells = read[each.name].cells
+        known = cells[~np.isnan(cells)]
+        missing = rounded(len(cells) - len(known))
+        scaling = scaling_of(known, each.constraints) if len(known) >= LEAST_KNOWN else None
+        mean, deviation = (None, None) if scaling is None else (scaling.mean, scaling.deviation)
+        columns[each.name] = ColumnStatistics(mean=mean, deviation=deviation, missing=missing)
+    counts = data.label_counts().tolist() if schema.labels else []
+    classes = {str(label): rounded(count) for label, count in zip(schema.labels, counts, strict=True)}
+    return SiteStatistics(schema=schema.digest, rows=rounded(len(data)), classes=classes, columns=columns)
+
+
+def _numbers(schema: Schema) -> list[Field]:
+    """Return the columns that have a scaling, that of a target among them."""
+    return [each for each in (*schema.inputs_of, schema.target) if each.use.scaling is not None]
+
+
+def scaled_by(schema: Schema, sites: Mapping[str, SiteStatistics]) -> Scaled:
+    """Return a schema with the median of the sites' means and deviations as its scaling, and as what fills gaps.
+
+    Statistics that no values within the bounds can have are left out, and said.
+
+    Args:
+        schema: the schema.
+        sites: by name.
+
+    Raises:
+        ValueError: statistics are of another schema or of other columns, or there are none.
+    """
+    wanted = {each.name for each in _numbers(schema)}
+    for name, site in sites.items():
+        if site.schema != schema.digest:
+            raise ValueError(f"{name} has statistics by the schema {site.schema[:80]!r}, expected {schema.digest}.")
+        if {*site.columns} != wanted:
+            raise ValueError(f"{name} does not have the statistics of the columns with a scaling. Make the file again.")
+    found, fields, known = list[Finding](), list[Field](), dict[str, int]()
+    for each in schema.fields:
+        if each.name not in wanted:
+            fields.append(each)
+            continue
+        fields.append(_agreed(each, _known(each, sites, found), found))
+        known[each.name] = sum(one.columns[each.name].mean is not None for one in sites.values())
+    return Scaled(msgspec.structs.replace(schema, fields=tuple(fields)), tuple(found), known)
+
+
+def _known(each: Field, sites: Mapping[str, SiteStatistics], found: list[Finding]) -> Mapping[str, tuple[float, float]]:
+    """Return by site the mean and deviation of a column that can be; add which cannot."""
+    said = {name: site.columns[each.name] for name, site in sites.items()}
+    known = dict[str, tuple[float, float]]()
+    for name, one in said.items():
+        if one.mean is None or one.deviation is None:
+            continue
+        if not _possible(each, one.mean, one.deviation):
+            what = f"{name} is left out in column {each.name!r}: values within its bounds have no such statistics."
+            found.append(Finding("impossible", each.name, what))
+        else:
+            known[name] = one.mean, one.deviation
+    return known
+
+
+def _agreed(each: Field, known: Mapping[str, tuple[float, float]], found: list[Finding]) -> Field:
+    """Return a column with the median of its sites as scaling; add which sites are far from it."""
+    if not known:
+        raise ValueError(f"No site has statistics of column {each.name!r} that can be. Keep its scaling, or drop it.")
+    mean, deviation = (float(f"{value:.12g}") for value in np.median([*known.values()], axis=0))
+    if apart := [name for name, (own, _) in known.items() if abs(own - mean) > APART * deviation]:
+        what = f"{', '.join(apart)}: the mean of column {each.name!r} is {APART:g} deviations from that of the others"
+        found.append(Finding("unit", each.name, f"{what}. Is it in another unit?", error=False))
+    scaling, impute = Scaling(mean=mean, deviation=deviation), each.use.impute
+    if impute is not None and impute.value is not None:
+        impute = msgspec.structs.replace(impute, value=mean)
+    return msgspec.structs.replace(each, use=msgspec.structs.replace(each.use, scaling=scaling, impute=impute))
+
+
+def _possible(each: Field, mean: float, deviation: float) -> bool:
+    """Return whether values within the bounds of a column can have these, up to their rounding."""
+    low, high = each.constraints.minimum, each.constraints.maximum
+    if not (math.isfinite(mean) and math.isfinite(deviation)):
+        return False
+    within = (low is None or mean >= low) and (high is None or mean <= high)
+    return within and (low is None or high is None or deviation <= LARGEST_SHARE * (high - low) or low == high)
+
+
+def told(sites: Sequence[SiteStatistics]) -> str:
+    """Return in a sentence what the sites have together."""
+    classes = {name: sum(site.classes.get(name, 0) for site in sites) for name in (sites[0].classes if sites else ())}
+    listed = "".join(f", {name} about {count:,}" for name, count in classes.items())
+    return f"{plural(len(sites), 'site')}, about {sum(site.rows for site in sites):,} rows{listed}"
