@@ -561,9 +561,9 @@ class _Drafting:
         )
         complete = sum(each.use.role == "input" and each.use.impute is None for each in fields)
         if files == 1 and complete:
-            whole = f"{plural(complete, 'column')} have no missing value here, and no impute"
-            self._ask("impute", "", f"{whole}: a site with one does not fit. Add impute where sites may have some.")
-        units = f"{plural(len(numbers), 'column')} of numbers have no unit"
+            whole = f"No value is missing here of {plural(complete, 'column')}, and none may be at any site"
+            self._ask("impute", "", f"{whole}. Add impute where sites may lack some.")
+        units = f"No unit is known of {plural(len(numbers), 'column')} of numbers"
         self._ask("unit", "", f'{units}. Write each as "unit" under phalanx, such as "mg/dL".')
 
 
