@@ -361,7 +361,9 @@ def test_the_figures_as_json_are_those_of_the_tables(done, capsys):
         share = sum(each["examples"] * each["accuracy"] for each in found["classes"]) / found["examples"]
         assert share == pytest.approx(found["model"]["accuracy"])
         for each in found["clients"]:
-            own = f"{100 * each['accuracy_on_own_examples']:.1f} % +honest"
+            (a, b), (c, d) = each["confusion_on_own_examples"]
+            shares = (each["accuracy_on_own_examples"], a / (a + b), d / (c + d))
+            own = " +".join(f"{100 * share:.1f} %" for share in shares) + " +honest"
             assert re.search(rf"^ {each['client']} {each['name']} .* {own}", table, re.MULTILINE)
         assert [each["name"] for each in found["clients"]] == ["Bern", "Rome"]
         assert found["identity"] == Record.load(done / "run").summary.identity
@@ -376,3 +378,33 @@ def test_what_is_not_defined_is_null_in_json(done, capsys, tmp_path):
     assert status == 0
     assert found["classes"][1] == {"class": "well", "examples": 0, "accuracy": None}
     assert {each["label_reweighted_accuracy"] for each in found["clients"]} == {None}, "both have the other class too"
+
+
+def test_what_is_taken_for_what_of_all_rows_and_of_each_site(done, capsys):
+    """Counted here from `phalanx predict`'s classes, row by row."""
+    assert main(["evaluate", str(done / "run"), "--data", str(done / "new.csv"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    new = pd.read_csv(done / "new.csv")
+    predicted = Record.load(done / "run").predict(new)["prediction"]
+    classes = [one["class"] for one in found["classes"]]
+
+    def counted(rows):
+        return [[int(((new.state == a) & (predicted == b) & rows).sum()) for b in classes] for a in classes]
+
+    assert found["confusion"] == counted(new.state.notna())
+    assert {c["name"]: c["confusion_on_own_examples"] for c in found["clients"]} == {
+        site: counted(new.site == site) for site in ("Bern", "Rome")
+    }
+    assert main(["evaluate", str(done / "run"), "--data", str(done / "new.csv")]) == 0
+    out = capsys.readouterr().out
+    (a, b), (c, d) = found["confusion"]
+    assert re.search(rf"sick +{a} +{b}\s+well +{c} +{d}\s", out), out
+    assert "own sick" in out
+
+
+def test_a_site_without_rows_of_a_class_has_no_share_of_it(done, tmp_path, capsys):
+    rows = pd.read_csv(done / "new.csv")
+    rows[(rows.site != "Bern") | (rows.state == "well")].to_csv(tmp_path / "some.csv", index=False)
+    assert main(["evaluate", str(done / "run"), "--data", str(tmp_path / "some.csv")]) == 0
+    bern = next(line for line in capsys.readouterr().out.splitlines() if "Bern" in line)
+    assert re.search(r" %  +- +[\d.]+ %", bern), bern

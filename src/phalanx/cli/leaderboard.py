@@ -140,7 +140,8 @@ def _rank(
         start = partial(local_workers, options.jobs, store, Means(where))
         with Carrier(store, start, where, console, at_most=sum(runs.values())) as carrier:
             for number, defence in enumerate(waiting, 1):
-                found = ranked(tier, defence, carrier)
+                ranked(tier, defence, carrier)
+                found = ranked(tier, defence, partial(stored, store=store))  # with what the records say, of times too
                 known = [found if one.defence is defence else one for one in known]
                 del runs[defence.name]
                 carrier.display.left_over(sum(runs.values()))

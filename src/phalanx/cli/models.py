@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
+from jaxtyping import Int
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from torch import nn
+from torch import Tensor, nn
 
 from phalanx.cli.checks import check_out
 from phalanx.cli.configuration import Draft, parameters
@@ -31,11 +32,13 @@ from phalanx.runs.record import Record
 from phalanx.runs.schema import ClientRecord, plain
 from phalanx.runs.scores import Scores, scores
 from phalanx.runs.table_graph import with_table
-from phalanx.training.evaluation import Score, client_accuracy
+from phalanx.training.evaluation import Score, client_accuracy, confusion
 from phalanx.trust import reading
 from phalanx.wording import percent, plural, visible
 
 ROWS = 50  # clients and classes that a table lists, at most
+Confusion = Int[Tensor, "classes classes"]
+MATRIX, EACH = 12, 4  # classes of a table of confusions, and of a table of clients with a column for each, at most
 
 
 def evaluate_command(options: Options, console: Console) -> int:
@@ -163,15 +166,17 @@ def _show(record: Record, models: Models, found: Scores, test: Dataset, console:
     console.print(table)
     if not math.isnan(found.model.accuracy):
         console.print(_classes(found.model, honest, test))
+    if (confused := _confused(found, test)) is not None and len(confused) <= MATRIX:
+        console.print(_matrix(confused, test))
     if found.clients:
-        console.print(_clients(record, models.index, found.clients, test))
+        console.print(_clients(record, models.index, found, test))
 
 
 def _as_json(record: Record, index: ModelIndex, found: Scores, rows: NewRows) -> Any:
     """Return all figures of an evaluation; None for what is not defined."""
     test = rows.data
     counts, by_class = test.label_counts().tolist(), found.model.by_class.tolist()
-    names = test.reading.labels if test.reading is not None else ()
+    names, confused = _names(test), _confused(found, test)
     owned = _owned(record, found.clients, test)
     clients = [
         {
@@ -180,17 +185,54 @@ def _as_json(record: Record, index: ModelIndex, found: Scores, rows: NewRows) ->
             "model": index.file(i),
             **_figures(score),
             "accuracy_on_own_examples" if owned else "label_reweighted_accuracy": _own(about, score, test, owned=owned),
+            **({"confusion_on_own_examples": _listed(_confused(found, test, i, about))} if owned else {}),
             "byzantine": None if about is None else about.byzantine,
         }
         for i, score in found.clients.items()
         for about in [record.summary.clients.get(i)]
     ]
-    classes = [
-        {"class": names[k] if names else k, "examples": counts[k], "accuracy": share}
-        for k, share in enumerate(by_class)
-    ]
+    classes = [{"class": names[k], "examples": counts[k], "accuracy": share} for k, share in enumerate(by_class)]
     about = {"run": record.name, "identity": record.summary.identity, "examples": len(test), "left_out": rows.left_out}
-    return plain({**about, "model": _figures(found.model), "classes": classes, "clients": clients})
+    whole = {"model": _figures(found.model), "classes": classes, "confusion": _listed(confused)}
+    return plain({**about, **whole, "clients": clients})
+
+
+def _names(test: Dataset) -> tuple[Any, ...]:
+    """Return the names of the classes, or their numbers."""
+    known = test.reading.labels if test.reading is not None else ()
+    return known or tuple(range(test.classes))
+
+
+def _confused(
+    found: Scores, test: Dataset, client: int | None = None, about: ClientRecord | None = None
+) -> Confusion | None:
+    """Return how many examples of each class are taken for each: of all by the global model, or a client's by its own.
+
+    None where that is not defined, and for a client without examples of its own.
+    """
+    predicted, y = found.predicted[client], test.y.cpu()
+    if predicted is None:
+        return None
+    if client is None:
+        return confusion(y, predicted, test.classes)
+    if (owner := _number(about, test)) is None or test.owners is None:
+        return None
+    own = test.owners.cpu() == owner
+    return confusion(y[own], predicted[own], test.classes) if bool(own.any()) else None
+
+
+def _listed(matrix: Confusion | None) -> list[list[int]] | None:
+    return None if matrix is None else matrix.tolist()
+
+
+def _matrix(confused: Confusion, test: Dataset) -> Table:
+    """Return the table of confusions of the global model: a row for each true class, a column for each predicted."""
+    names = [escape(str(name)) for name in _names(test)]
+    table = _table("class", *(f"taken for {name}" for name in names))
+    for name, row in zip(names, confused.tolist(), strict=True):
+        if any(row):
+            table.add_row(name, *(f"{count:,}" for count in row))
+    return table
 
 
 def _figures(score: Score) -> dict[str, float]:
@@ -211,36 +253,44 @@ def _share(value: float) -> str:
 def _classes(model: Score, honest: list[Score], test: Dataset) -> Table:
     """Return the accuracy of each class: of the global model, and the mean over honest clients."""
     counts = test.label_counts().tolist()
-    names = test.reading.labels if test.reading is not None else ()
+    names = _names(test)
     mean = torch.stack([s.by_class for s in honest or [model]]).mean(0).tolist()
     table = _table("class", "examples", "global model", "honest clients")
     for label, (own, of_clients) in enumerate(zip(model.by_class.tolist(), mean, strict=True)):
         if counts[label] and table.row_count < ROWS:
-            table.add_row(
-                escape(str(names[label] if names else label)), f"{counts[label]:,}", _share(own), _share(of_clients)
-            )
+            table.add_row(escape(str(names[label])), f"{counts[label]:,}", _share(own), _share(of_clients))
     if (more := sum(map(bool, counts)) - table.row_count) > 0:
         table.add_row(f"and {more} more")
     return table
 
 
-def _clients(record: Record, index: ModelIndex, found: Mapping[int, Score], test: Dataset) -> Table:
+def _clients(record: Record, index: ModelIndex, found: Scores, test: Dataset) -> Table:
     """Return the accuracy of each client's model: on all examples, and on its own or under its labels.
 
-    A client has examples of its own where these have its owner.
+    A client has examples of its own where these have its owner; then the accuracy on each class of these, if there are
+    few classes.
     """
     clients = record.summary.clients
-    owned = _owned(record, found, test)
-    table = _table("client", "model", "accuracy", "own examples" if owned else "label-reweighted", "truth")
-    for i, score in [*found.items()][:ROWS]:
+    owned = _owned(record, found.clients, test)
+    names = _names(test) if owned and test.classes <= EACH and found.predicted[None] is not None else ()
+    own = ["own examples", *(f"own {escape(str(name))}" for name in names)] if owned else ["label-reweighted"]
+    table = _table("client", "model", "accuracy", *own, "truth")
+    for i, score in [*found.clients.items()][:ROWS]:
         about = clients.get(i)
         truth = "unknown" if about is None or about.byzantine is None else TRUTH[about.byzantine]
         named = f"{i} {visible(name)}" if (name := _named(record, i)) else str(i)
         share = _share(_own(about, score, test, owned=owned))
-        table.add_row(escape(named), index.file(i), _share(score.accuracy), share, truth)
-    if len(found) > ROWS:
-        table.add_row("", f"and {plural(len(found) - ROWS, 'client')} more")
+        confused = _confused(found, test, i, about) if names else None
+        each = [_share(math.nan) for _ in names] if confused is None else [*map(_share, _right(confused))]
+        table.add_row(escape(named), index.file(i), _share(score.accuracy), share, *each, truth)
+    if len(found.clients) > ROWS:
+        table.add_row("", f"and {plural(len(found.clients) - ROWS, 'client')} more")
     return table
+
+
+def _right(confused: Confusion) -> list[float]:
+    """Return the share of the examples of each class that are taken for it; NaN for a class without examples."""
+    return (confused.diagonal().double() / confused.sum(1)).tolist()
 
 
 def _named(record: Record, client: int) -> str:
@@ -275,13 +325,16 @@ def _own_rows(about: ClientRecord | None, score: Score, test: Dataset) -> float 
         score: of its model.
         test: the examples.
     """
+    number = _number(about, test)
+    return None if number is None else score.by_owner.get(number)
+
+
+def _number(about: ClientRecord | None, test: Dataset) -> int | None:
+    """Return the number that a client has as an owner of examples; None if it owns none."""
     if about is None or about.owner is None:
         return None
     names = test.reading.owners if test.reading is not None else ()
-    if not names:
-        return score.by_owner.get(about.owner)
-    known = [number for number, name in enumerate(names) if str(name) == about.name]
-    return score.by_owner.get(known[0]) if known else None
+    return next((n for n, name in enumerate(names) if str(name) == about.name), None) if names else about.owner
 
 
 def _table(*headings: str) -> Table:

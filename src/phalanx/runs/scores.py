@@ -3,13 +3,26 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from phalanx.data import Dataset
 from phalanx.runs.models import Models
-from phalanx.training.evaluation import Score, evaluate
+from phalanx.training.evaluation import Score, evaluate, predictions
 from phalanx.training.task import CLASSIFICATION, Task
 from phalanx.training.vector import FlatModule
+
+
+class Scored(NamedTuple):
+    """What a model is worth on some examples, and what it predicts for each.
+
+    Args:
+        score: of the model.
+        predicted: the class of each example; None if there is no such thing, see `predictions`.
+    """
+
+    score: Score
+    predicted: Int[Tensor, "n"] | None
 
 
 class Scores(NamedTuple):
@@ -18,10 +31,12 @@ class Scores(NamedTuple):
     Args:
         model: of the global model.
         clients: by client, of the model that it is served; empty if only the global model was kept.
+        predicted: the class that the global model predicts for each example, and by client that of its model.
     """
 
     model: Score
     clients: Mapping[int, Score]
+    predicted: Mapping[int | None, Int[Tensor, "n"] | None]
 
 
 def scores(
@@ -40,14 +55,17 @@ def scores(
         module: returns the network, where the record does not know it.
         task: defines loss and accuracy.
     """
-    found = dict[tuple[str, int], Score]()
+    found = dict[tuple[str, int], Scored]()
 
-    def score(client: int | None, examples: Dataset) -> Score:
+    def scored(client: int | None, examples: Dataset) -> Scored:
         key = (models.index.file(client), id(examples))
         if key not in found:
             flat = FlatModule(models.module(client, module() if module else None), "freeze")
-            found[key] = evaluate(flat, flat.read(), examples.for_model(flat.dtype), task)
+            fitting = examples.for_model(flat.dtype)
+            found[key] = Scored(evaluate(flat, flat.read(), fitting, task), predictions(flat, fitting, task))
         return found[key]
 
-    whole = score(None, data)
-    return Scores(whole, {i: score(i, (tests or {}).get(i, data)) for i in models.index.clients})
+    whole, each = scored(None, data), {i: scored(i, (tests or {}).get(i, data)) for i in models.index.clients}
+    predicted = dict[int | None, Int[Tensor, "n"] | None]({i: one.predicted for i, one in each.items()})
+    predicted[None] = whole.predicted
+    return Scores(whole.score, {i: one.score for i, one in each.items()}, predicted)

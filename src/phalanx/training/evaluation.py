@@ -17,7 +17,7 @@ from phalanx.rng import stream
 from phalanx.training.gradient import same_bits
 from phalanx.training.local import LocalTask, LocalTraining
 from phalanx.training.sgd import batches
-from phalanx.training.task import CLASSIFICATION, Measures, Task
+from phalanx.training.task import CLASSIFICATION, Classification, Measures, Task
 from phalanx.training.vector import FlatModule
 
 BATCH = 1000  # examples evaluated at once, at most
@@ -98,6 +98,35 @@ def evaluate_each(
             by_owner = dict.fromkeys(by_owner, math.nan)
         found.append(Score(accuracy, loss, of_class / counts, measures.results(loss), by_owner))
     return found
+
+
+def predictions(model: FlatModule, data: Dataset, task: Task = CLASSIFICATION) -> Int[Tensor, "n"] | None:
+    """Return the class that the module predicts for each example, int64.
+
+    None where examples have several labels, or none; and if an output is NaN or infinite, which is no prediction.
+
+    Args:
+        model: the module.
+        data: the examples.
+        task: gives the outputs their meaning.
+    """
+    if not isinstance(task, Classification) or not data.classes or data.y.ndim > 1:
+        return None
+    model.module.eval()
+    found = list[Tensor]()
+    with torch.inference_mode():
+        for x, y in batches(data, _at_once(data), last=True):
+            scores, _ = task.scores(_outputs(model, x), y)
+            if not bool(scores.isfinite().all()):
+                return None
+            found.append(scores.argmax(1).cpu())
+    return torch.cat(found)
+
+
+def confusion(true: Int[Tensor, "n"], predicted: Int[Tensor, "n"], classes: int) -> Int[Tensor, "classes classes"]:
+    """Return the number of examples of each class (rows) for which each class is predicted (columns)."""
+    known = true != NO_LABEL
+    return torch.bincount(true[known] * classes + predicted[known], minlength=classes**2).view(classes, classes)
 
 
 def _several(data: Dataset) -> bool:
