@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from phalanx.data import CSV, Dataset, Schema
 from phalanx.data.table_check import examined, in_words
@@ -279,3 +281,72 @@ def test_the_tutorial_has_no_remark_that_quotes_a_cell(tmp_path):
     found = examined(SCHEMA, heart)
     assert not found.fits
     assert all("'va'" not in one.sentence for one in found.findings)
+
+
+# --- any schema
+
+WORDS = [
+    "age",
+    "f",
+    "m",
+    "",
+    "?",
+    "1",
+    "-9",
+    "input",
+    "target",
+    "owner",
+    "number",
+    "integer",
+    "boolean",
+    "string",
+    "well",
+]
+NUMBERS = [0, 1, -1, 2**53, 2**70, 0.5, 1e308, -1e308, 5e-324]
+plain = st.none() | st.booleans() | st.sampled_from([*WORDS, *NUMBERS]) | st.floats() | st.text(max_size=3)
+keys = st.sampled_from(["m", "f", "well", "mean", "deviation", "value", "role"])
+values = st.recursive(plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=2))
+
+
+def places(form, before=()):
+    """The places of all values in a JSON value."""
+    items = form.items() if isinstance(form, dict) else enumerate(form) if isinstance(form, list) else ()
+    for key, inner in items:
+        yield (*before, key)
+        yield from places(inner, (*before, key))
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.data())
+def test_a_schema_with_any_values_is_refused_with_a_sentence_or_reads_tables(data):
+    """One, two or three values are replaced by others; a table is read, or does not fit, and nothing else happens."""
+    form = json.loads(TEXT)
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.sampled_from([*places(form)]))
+        put(*place, value=data.draw(values))(form)
+    schema = error = None
+    try:
+        schema = Schema.parse(json.dumps(form).encode(), "given.json")
+    except ValueError as raised:
+        error = raised
+    if schema is None:
+        assert str(error).startswith("given.json is not a schema of a table: ")
+        return
+    assert Schema.parse(schema.json, "again").digest == schema.digest
+    table = frame(8)
+    found = schema.check(table)
+    errors = [one for one in found if one.error]
+    if errors:
+        with pytest.raises(UnfitTableError):
+            schema.dataset(table)
+        return
+    read = None
+    try:
+        read = schema.dataset(table)
+    except ValueError as raised:
+        error = raised
+    if read is None:
+        assert "once it is scaled" in str(error)
+    else:
+        assert read.x.isfinite().all()
+        assert read.x.shape == (8, len(schema.reading.columns))

@@ -224,6 +224,30 @@ def test_a_number_that_stands_for_a_missing_value_does_so_in_its_column_alone(tm
     assert read["excess"].cells.tolist() == excess.tolist()
 
 
+def test_a_word_that_is_missing_in_one_column_and_a_value_in_another(tmp_path):
+    """A reader takes the words of a table for missing everywhere, so that this one is of its column."""
+    frame = table(x=[*map(str, range(50)), *["-"] * 10], mark=["-", "+", "+"] * 20)
+    made = drafted(tmp_path, frame)
+    by_name = {each.name: each for each in made.schema.fields}
+    assert (made.schema.missing_values, by_name["x"].missing_values) == (("",), ("", "-"))
+    assert by_name["mark"].categories == ("+", "-")
+    found = examined(made.schema, tmp_path / "0.csv")
+    assert found.fits
+    assert np.isnan(made.schema.columns(made.schema.read(tmp_path / "0.csv"))["x"].cells).sum() == 10
+
+
+def test_an_owner_that_is_missing_is_said(tmp_path):
+    made = drafted(tmp_path, table(clinic=["A", "B", None] * 20), owner="clinic")
+    said_of_owner = [sentence for sentence in said(made, "missing") if sentence.startswith("Owner")]
+    assert said_of_owner == ["Owner 'clinic' is missing in 20 of 60 rows. Fill these cells, or leave out the rows."]
+
+
+def test_classes_that_are_no_whole_numbers_of_float64_are_an_error(tmp_path):
+    made = drafted(tmp_path, table(y=[2**60, 2**60 + 1] * 30))
+    assert made.schema is None
+    assert "holds numbers beyond 9,007,199,254,740,992" in said(made, "target")[0]
+
+
 def test_spellings_of_a_class_are_one_class(tmp_path):
     made = drafted(tmp_path, table(y=["Malignant", " malignant", "benign"] * 20))
     assert made.schema.labels == ("Malignant", "benign")
@@ -347,3 +371,30 @@ def test_a_draft_of_parquet_is_that_of_csv(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     first, second = (draft([str(tmp_path / f"t.{kind}")], "y").schema for kind in ("csv", "parquet"))
     assert replace(first.reading, dialect=Dialect()) == replace(second.reading, dialect=Dialect())
+
+
+CELLS = [
+    *("", "?", "NA", "None", "-", "0", "1", "-9", "999", "0.5", "1e3", "1e39", "0,5", "<1", "a", "A", " a", "b"),
+    *("true", "False", "inf", "nan", "\u00e4", "\x1b[31m", '"', "01", "1.0", "2", "3"),
+]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_any_table_gives_a_schema_that_it_fits_or_a_sentence(tmp_path_factory, data):
+    """Apart from rows with what is rare, which the schema does not hold."""
+    folder, columns = tmp_path_factory.mktemp("draft"), {}
+    for name in ("a", "b", "y"):
+        pool = data.draw(st.lists(st.sampled_from(CELLS), min_size=1, max_size=5))
+        seed = data.draw(st.integers(0, 99))
+        columns[name] = np.random.default_rng(seed).choice(np.array(pool, dtype=object), 60)
+    pd.DataFrame(columns).to_csv(folder / "0.csv", index=False)
+    options = data.draw(st.sampled_from([{}, {"zeros": ("a",)}, {"codes": ("a",)}, {"drop": ("a",)}, {"owner": "a"}]))
+    made = draft([str(folder / "0.csv")], "y", **options)
+    if made.schema is None:
+        assert any(one.error and one.sentence.endswith(".") for one in made.findings)
+        return
+    assert Schema.parse(made.schema.json, "again") == made.schema
+    rare = {one.name for one in made.findings if one.code in ("rare", "missing")}
+    errors = [one for one in examined(made.schema, folder / "0.csv").errors if one.name not in rare]
+    assert errors == []

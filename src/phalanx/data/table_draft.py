@@ -29,7 +29,7 @@ from phalanx.data.findings import (
     plainly,
     zeros,
 )
-from phalanx.data.table_columns import BOOLEANS, Constraints, Field, Imputation, Scaling, Use
+from phalanx.data.table_columns import BOOLEANS, LARGEST_WHOLE, Constraints, Field, Imputation, Scaling, Use
 from phalanx.data.table_files import CSV, FILE, Parquet, TableFile, files_of
 from phalanx.data.table_schema import USUAL, Schema, Writing
 from phalanx.data.tables import MOST_VALUES, Dialect, Joined, Name, beyond, joined_of
@@ -188,6 +188,9 @@ class _Drafting:
             few = f"There are {plural(total, 'row')}, and a draft needs {LEAST_KNOWN}: it would tell about single ones."
             return SchemaDraft(None, (Finding("rows", "", f"{few} Give more rows."),), rows)
         self._say_lacking()
+        if self.roles.owner is not None and (empty := int(self._column(self.roles.owner).empty.sum())):
+            what = f"Owner {self.roles.owner!r} is missing in {empty:,} of {plural(total, 'row')}"
+            self._ask("missing", self.roles.owner, f"{what}. Fill these cells, or leave out the rows.")
         fields = [self._field(name) for name in self.names if name not in self._others]
         others = [(self.roles.owner, "owner"), *((name, "dropped") for name in self.roles.drop)]
         fields += [Field(name=n, type="string", use=Use(role=role)) for n, role in others if n is not None]  # type: ignore[arg-type]
@@ -195,7 +198,11 @@ class _Drafting:
         self._say_leaks(fields)
         self._say_scaling(fields)
         used = [each.name for each in fields if each.use.role in ("input", "target")]
-        missing = ("", *sorted({*chain.from_iterable(self._column(name).words for name in used)} | self.listed))
+        values = {str(value) for each in fields if each.name in used for value in each.values}
+        if self.roles.owner is not None:
+            values |= {str(owner).strip() for owner in self._column(self.roles.owner).known.tolist()}
+        words = {*chain.from_iterable(self._column(name).words for name in used)} | self.listed
+        missing = ("", *sorted(words - values))  # a reader takes those of the table for missing in every column
         fields = [self._with_words(each, missing) if each.name in used else each for each in fields]
         if not any(each.use.role == "input" for each in fields):
             self._error("column", "", "No column is left for the inputs. Drop fewer.")
@@ -294,10 +301,9 @@ class _Drafting:
 
     def _with_words(self, described: Field, words: Sequence[str]) -> Field:
         """Return the description of a column with what stands for a missing value in it alone."""
-        codes = self._column(described.name).codes
-        if not codes:
-            return described
-        return msgspec.structs.replace(described, missing_values=(*words, *(f"{code:g}" for code in codes)))
+        column = self._column(described.name)
+        own = {*column.words} - {*words} | {f"{code:g}" for code in column.codes}
+        return msgspec.structs.replace(described, missing_values=(*words, *sorted(own))) if own else described
 
     # --- inputs
 
@@ -382,7 +388,7 @@ class _Drafting:
 
     def _codes(self, name: str, column: _Column) -> Field:
         """Return the description of a column of codes."""
-        if column.text or (column.known % 1 != 0).any():
+        if column.text or (column.known % 1 != 0).any() or (abs(column.known) > LARGEST_WHOLE).any():
             self._error("codes", name, f"Column {name!r} does not hold whole numbers alone. Leave it out of --codes.")
             return Field(name=name, type="string", use=Use(role="dropped"))
         counts = Counter(int(value) for value in column.known)
@@ -493,9 +499,13 @@ class _Drafting:
                 )
             if why := self._not_numbers(name, counts):
                 self._error("number", name, why)
+            self._say_words(name, column, counts)
             categories, aliases = self._joined_spellings(name, self._not_rare(name, counts, "class"))
             return self._classes(name, categories, aliases)
         values: Numbers = column.known
+        if (abs(values) > LARGEST_WHOLE).any():
+            self._error("target", name, f"Target {name!r} holds numbers beyond {LARGEST_WHOLE:,}. Use another unit.")
+            return self._classes(name, ("?",), {})
         counts_of_numbers = Counter(values.tolist())
         if len(counts_of_numbers) <= MOST_LABELS and all(value % 1 == 0 for value in counts_of_numbers):
             kept = self._not_rare(name, Counter({int(v): n for v, n in counts_of_numbers.items()}), "class")
