@@ -30,9 +30,9 @@ from phalanx.data.findings import (
     zeros,
 )
 from phalanx.data.table_columns import BOOLEANS, LARGEST_WHOLE, Constraints, Field, Imputation, Scaling, Use
-from phalanx.data.table_files import CSV, FILE, Parquet, TableFile, files_of
+from phalanx.data.table_files import CSV, Parquet, TableFile, files_of
 from phalanx.data.table_schema import USUAL, Schema, Writing
-from phalanx.data.tables import MOST_VALUES, Dialect, Joined, Name, beyond, joined_of
+from phalanx.data.tables import FILE, MOST_VALUES, Dialect, Joined, Name, beyond, joined_of
 from phalanx.reading import table_reader
 from phalanx.wording import plural
 

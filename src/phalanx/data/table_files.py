@@ -22,6 +22,7 @@ from phalanx.data.dataset import Dataset
 from phalanx.data.findings import merged
 from phalanx.data.sources import Source
 from phalanx.data.tables import (
+    FILE,
     WHOLE,
     Dialect,
     Impute,
@@ -41,7 +42,6 @@ from phalanx.rng import numpy_generator
 from phalanx.wording import plural, shown
 
 GAPS = {"i": "Float64", "u": "Float64", "f": "Float64", "b": "boolean"}  # by kind of numbers, what holds gaps too
-FILE = "file of the row"  # a column that names the owner of each row
 WORDS = {  # of pandas' messages
     r".*Expected (\d+) fields in line (\d+), saw (\d+).*": r"line \2 has \3 cells, expected \1. Correct the line, or "
     "the separator.",

@@ -22,8 +22,9 @@ from torch import Tensor
 from phalanx.data.dataset import Dataset
 from phalanx.data.findings import Finding, plainly
 from phalanx.data.table_columns import LISTED, Cells, Field, Imputation, ReadColumn, Role, Scaling, Use, gap
-from phalanx.data.table_files import CSV, FILE, Parquet, TableFile
+from phalanx.data.table_files import CSV, Parquet, TableFile
 from phalanx.data.tables import (
+    FILE,
     Dialect,
     InputColumn,
     Name,

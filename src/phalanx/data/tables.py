@@ -18,6 +18,7 @@ from torch import Tensor
 from phalanx.data.findings import Finding, as_number_column, is_number, leaks, near, zeros
 from phalanx.wording import plural, shown
 
+FILE = "file of the row"  # a column that names the owner of each row
 WHOLE = r"[+-]?(0|[1-9][0-9]*)"  # a number, and no code such as 01
 
 MOST_VALUES = 100  # of a column of text that becomes one-hot: with more it is an identifier, or a sentence
@@ -283,6 +284,7 @@ def _holds_truths(column: Any) -> bool:
 def _check_names(names: Sequence[Any], wanted: Sequence[Any]) -> None:
     """Raise `ValueError` if a column is wanted that the table lacks, or if it has one twice."""
     if missing := [name for name in wanted if name not in names]:
+        names = [name for name in names if name != FILE]
         single = " If this is several columns, set the separator." if len(names) == 1 else ""
         raise ValueError(
             f"There is no column {' or '.join(map(repr, missing))}; the columns are {names}. Name one of them.{single}"

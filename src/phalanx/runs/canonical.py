@@ -70,7 +70,7 @@ def _by_default(value: Any, declared: Any) -> bool:
 Fields = Callable[[Any, Callable[[Any, Any], Any]], dict[str, Any]]  # of a dataclass: the forms of its fields
 
 
-class Kept(Generic[T]):
+class OfValues(Generic[T]):
     """What was computed of constant values, as long as these exist: many runs share their parts.
 
     Kept by the identity of a value, as equal ones such as 1, 1.0 and True have different forms.
@@ -113,7 +113,7 @@ def _of_constants(kind: Any) -> bool:
     return hasattr(kind, "__dataclass_params__") and bool(kind.__dataclass_params__.frozen)
 
 
-_forms, _modules = Kept[dict[str, Any]](), Kept[frozenset[str]]()
+_forms, _modules = OfValues[dict[str, Any]](), OfValues[frozenset[str]]()
 
 
 def _form(value: Any, declared: Any, name: Callable[[type], str], fields: Fields) -> Any:
