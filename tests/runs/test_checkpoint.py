@@ -17,6 +17,7 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Krum, Mean
 from phalanx.algorithms import (
     RFFL,
+    AtOnce,
     ByClass,
     ByzantineCFL,
     ClusteredFL,
@@ -167,9 +168,13 @@ PLANS = {
     },
     "clients with memory": {"algorithm": Personal(), "attack": Gaussian(), "byzantine": 1, "participation": 0.5},
     "evaluated seldom": {"evaluation": Evaluation(every=4)},
-    "removed clients": {"algorithm": ByzantineCFL(threshold=0.5), "attack": Gaussian(), "byzantine": 2},
+    "removed clients": {
+        "algorithm": ByzantineCFL(threshold=0.5, exclusion=AtOnce()),
+        "attack": Gaussian(),
+        "byzantine": 2,
+    },
     "removed clients that are tested again": {
-        "algorithm": ByzantineCFL(threshold=0.5, retest_after=2),
+        "algorithm": ByzantineCFL(threshold=0.5, exclusion=AtOnce(), retest_after=2),
         "attack": Gaussian(),
         "byzantine": 2,
     },
