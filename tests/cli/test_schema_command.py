@@ -105,3 +105,43 @@ def test_a_schema_is_not_written_over_and_not_written_with_errors(called, tmp_pa
     assert out.splitlines()[0].startswith("error: Target 'target' is 2, 3, 4 in 93 rows, which is in no class")
     assert called("init", HEART / "va.csv", *INIT, "--again")[0] == 0
     assert Schema.load(tmp_path / "schema.json").labels == ("healthy", "ill")
+
+
+def test_statistics_and_scale_write_over_nothing(called, tmp_path):
+    for k, site in enumerate(("cleveland.csv", "va.csv")):
+        (tmp_path / site).write_bytes((HEART / site).read_bytes())
+        assert called("init", site, *INIT, "--again")[0] == 0
+        assert called("statistics", site, "-o", f"{k}.json")[0] == 0
+    kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    for words in (
+        ("statistics", "va.csv", "-o", "1.json"),
+        ("statistics", "va.csv", "-o", "cleveland.csv"),
+        ("statistics", "va.csv", "-o", "va.csv", "--again"),
+        ("statistics", "va.csv", "-o", "schema.json", "--again"),
+        ("scale", "1.json", "-o", "cleveland.csv"),
+        ("scale", "1.json", "-o", "1.json", "--again"),
+        ("scale", "1.json", "-o", "schema.json", "--again"),
+    ):
+        assert called(*words)[0] == 2, words
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == kept
+    assert called("scale", "1.json")[0] == 0
+    assert "There is a scaled.json" in called("scale", "1.json")[2]
+    assert called("scale", "1.json", "--again")[0] == 0
+    assert Schema.load(tmp_path / "scaled.json").labels == ("healthy", "ill")
+
+
+def test_check_and_statistics_read_a_file_as_the_options_say(called, tmp_path):
+    head, *lines = (HEART / "cleveland.csv").read_text().splitlines()
+    tens = head.split(",").index("chol")
+    called("init", HEART / "cleveland.csv", *INIT)
+    rows = [line.split(",") for line in lines]
+    written = [[cell.replace(".", ",") for cell in row] for row in rows]
+    for row in written:
+        row[tens] = f"{row[tens][:1]}'{row[tens][1:]}" if row[tens] else "n/d"
+    (tmp_path / "site.csv").write_text("\n".join(";".join(row) for row in [head.split(","), *written]))
+    notation = ("--separator", ";", "--decimal", ",", "--missing", "n/d")
+    for command in (("check", "site.csv"), ("statistics", "site.csv", "-o", "site.json")):
+        assert called(*command, *notation)[0] != 0
+        assert called(*command, *notation, "--thousands", "'")[0] == 0
+    assert called("statistics", HEART / "cleveland.csv", "-o", "plain.json")[0] == 0
+    assert (tmp_path / "site.json").read_bytes() == (tmp_path / "plain.json").read_bytes()

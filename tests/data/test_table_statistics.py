@@ -41,7 +41,8 @@ def told(folder, frame):
 
 def saying(mean, deviation, missing=0):
     known = ColumnStatistics(mean=mean, deviation=deviation, missing=missing)
-    return SiteStatistics(schema=SCHEMA.digest, rows=100, columns={"x": known, "free": known})
+    columns, classes = {"x": known, "free": known}, {"no": 50, "yes": 50}
+    return SiteStatistics(schema=SCHEMA.digest, rows=100, columns=columns, classes=classes)
 
 
 def scaling(made, name="x"):
@@ -54,7 +55,8 @@ def test_a_site_tells_rounded_figures_of_its_scaled_columns_alone(tmp_path):
     found = told(tmp_path, frame)
     assert [*found.columns] == ["x", "free"]
     x = found.columns["x"]
-    inner = np.clip(frame["x"].dropna(), *np.quantile(frame["x"].dropna(), [0.05, 0.95]))
+    ordered = np.sort(frame["x"].dropna())
+    inner = np.clip(ordered, ordered[5], ordered[-6])
     assert x.mean == pytest.approx(inner.mean(), abs=1)
     assert x.deviation == pytest.approx(inner.std(), rel=0.06)
     assert x.deviation == float(f"{x.deviation:.2g}")
@@ -92,14 +94,15 @@ def test_a_table_that_does_not_fit_tells_nothing(tmp_path):
 
 # --- what the sites agree on
 
-numbers = st.floats(0, 100)
-deviations = st.floats(1e-3, 50)
+possible = st.tuples(st.floats(0, 99), st.floats(0, 100)).map(
+    lambda ends: (sum(ends) / 2, max(abs(ends[0] - ends[1]) / 2, 1e-3))  # those of half of the rows at each end
+)
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.data(), st.integers(1, 7))
 def test_liars_in_the_minority_leave_the_scaling_within_what_honest_sites_say(data, n):
-    honest = [(data.draw(numbers), data.draw(deviations)) for _ in range(n)]
+    honest = [data.draw(possible) for _ in range(n)]
     lies = st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.floats(1e-300, 1e300))
     liars = data.draw(st.lists(lies, max_size=n - 1))
     sites = {f"{k}": saying(*one) for k, one in enumerate([*honest, *liars])}
@@ -109,7 +112,9 @@ def test_liars_in_the_minority_leave_the_scaling_within_what_honest_sites_say(da
         for name in ("x", "free"):
             found = scaling(made, name)[part]
             assert min(own) * (1 - 1e-11) <= found <= max(own) * (1 + 1e-11)
-    assert made.tolerates == (len(sites) - 1) // 2
+    assert made.tolerates == (min(made.known.values()) - 1) // 2
+    assert made.known["free"] == len(sites)
+    assert made.known["x"] == len(sites) - sum(one.error for one in made.findings)
 
 
 def test_the_scaling_is_the_median_and_fills_gaps():
@@ -121,7 +126,7 @@ def test_the_scaling_is_the_median_and_fills_gaps():
     assert (made.tolerates, [one.code for one in made.findings]) == (1, ["unit", "unit"])
 
 
-@pytest.mark.parametrize(("mean", "deviation"), [(-1, 5), (101, 5), (1e9, 5), (50, 54), (50, 1e300)])
+@pytest.mark.parametrize(("mean", "deviation"), [(-1, 5), (101, 5), (1e9, 5), (50, 54), (50, 1e300), (1, 49), (99, 15)])
 def test_statistics_that_no_values_within_the_bounds_have_are_left_out_and_said(mean, deviation):
     made = scaled_by(SCHEMA, {"a": saying(40, 8), "liar": saying(mean, deviation)})
     assert scaling(made) == (40, 8)
@@ -134,6 +139,42 @@ def test_all_that_a_table_can_tell_is_possible(tmp_path):
     made = scaled_by(SCHEMA, {"a": told(tmp_path, table(x=[0, 100] * 30))})
     assert made.findings == ()
     assert scaling(made) == (50, 50)
+
+
+def test_whatever_a_column_within_its_bounds_holds_is_possible(tmp_path):
+    for k in range(6, 55, 4):
+        for values in ([0] * k + [100] * (60 - k), [0] * k + [0.3] * (60 - k), [100] * k + [99.7] * (60 - k)):
+            made = scaled_by(SCHEMA, {"a": told(tmp_path, table(x=values))})
+            assert [one for one in made.findings if one.error] == [], (k, values[-1])
+
+
+def test_a_column_of_nearly_equal_values_tells_no_deviation(tmp_path):
+    """Nor does one with a single bound, whose quarter would be negative."""
+    for values in ([30] * 60, [0] * 57 + [37.2, 39.9, 100]):
+        assert told(tmp_path, table(x=values)).columns["x"] == ColumnStatistics()
+    made = scaled_by(SCHEMA, {"a": told(tmp_path, table(x=[30] * 60))})
+    assert (scaling(made), "x" in made.known) == ((50, 10), False)
+    assert "it keeps its scaling" in made.findings[0].sentence
+    text = TEXT.replace('"minimum": 0, "maximum": 100', '"minimum": 5')
+    one = Schema.parse(text.encode(), "schema.json")
+    assert statistics_of(one, str(tmp_path / "site.csv")).columns["x"] == ColumnStatistics()
+
+
+@pytest.mark.parametrize("n", [20, 40, 60, 80, 250])
+def test_fewer_than_five_rows_apart_from_the_others_do_not_change_what_a_site_tells(n, tmp_path):
+    for high in (1, 88.5):
+        found = [told(tmp_path, table(n=n, x=[0] * (n - k) + [high] * k)).columns["x"] for k in range(5)]
+        assert {*found} == {ColumnStatistics()}
+    some = np.linspace(40, 60, n - 4)
+    low, high = (told(tmp_path, table(n=n, x=[*some, *ends])).columns["x"] for ends in ([70] * 4, [90, 95, 99, 80]))
+    assert low == high
+
+
+def test_a_scaling_says_of_how_many_sites_it_is_the_median():
+    sites = {"a": saying(40, 8), "b": saying(44, 12), "liar": saying(1e9, 5)}
+    made = scaled_by(SCHEMA, sites)
+    assert (made.known, made.tolerates) == ({"x": 2, "free": 3}, 0)
+    assert made.promise == "no site may lie: column 'x' is known at 2 sites"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +200,8 @@ def test_a_forged_file_is_refused(text, message):
         (msgspec.structs.replace(saying(1, 1), schema="sha256:" + "0" * 64), "statistics by the schema 'sha256:000"),
         (msgspec.structs.replace(saying(1, 1), columns={}), "does not have the statistics of the columns"),
         (msgspec.structs.replace(saying(1, 1), columns={"x": ColumnStatistics(), "free": ColumnStatistics()}),
-         "No site has statistics of column 'x'"),
+         "No site has statistics of any column"),
+        (msgspec.structs.replace(saying(1, 1), classes={"no": 50, "\x1b[31mill": 5}), "have the classes of the"),
     ],
 )  # fmt: skip
 def test_statistics_of_something_else_are_refused(site, message):

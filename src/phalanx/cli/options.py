@@ -454,7 +454,7 @@ def schema_init() -> Parser:
     parser.add_argument("--thousands", metavar="SIGN", help="Between groups of digits; none if not given.")
     help_ = "The file to write. (default: %(default)s)"
     parser.add_argument("--out", "-o", type=path, default=Path("schema.json"), metavar="FILE", help=help_)
-    parser.add_argument("--again", action="store_true", help="Write over a file that is there.")
+    _add_again(parser)
     return parser
 
 
@@ -464,11 +464,7 @@ def schema_check() -> Parser:
     parser = Parser("phalanx schema check", SCHEMA_CHECK, missing=missing, epilog=SCHEMA_STATUS)
     parser.add_argument("files", nargs="+", metavar="FILE", help="CSV or parquet; or a pattern.")
     _add_schema(parser, default=Path("schema.json"))
-    for name, what in (("separator", "between columns"), ("decimal", "before decimals")):
-        help_ = f"The sign {what}, if the files are not written as the schema says."
-        parser.add_argument(f"--{name}", metavar="SIGN", help=help_)
-    help_ = "A word for a missing value in these files, besides those of the schema; several by giving it again."
-    parser.add_argument("--missing", action="append", default=[], metavar="WORD", help=help_)
+    _add_notation(parser)
     parser.add_argument("--json", action="store_true", help="Print the result as JSON, which quotes no cell.")
     return parser
 
@@ -483,6 +479,8 @@ def schema_statistics() -> Parser:
     parser.add_argument("table", metavar="FILE", help="CSV or parquet, of the site.")
     _add_schema(parser, default=Path("schema.json"))
     parser.add_argument("--out", "-o", type=path, required=True, metavar="FILE", help="The file to write, and to send.")
+    _add_again(parser)
+    _add_notation(parser)
     return parser
 
 
@@ -492,9 +490,23 @@ def schema_scale() -> Parser:
     help_ = "Files that `phalanx schema statistics` has written, one of each site."
     parser.add_argument("statistics", nargs="+", type=path, metavar="FILE", help=help_)
     _add_schema(parser, default=Path("schema.json"))
-    help_ = "The schema to write; it takes the place of the other one if not given."
-    parser.add_argument("--out", "-o", type=path, metavar="FILE", help=help_)
+    help_ = "The schema to write, which is not that of --schema. (default: %(default)s)"
+    parser.add_argument("--out", "-o", type=path, default=Path("scaled.json"), metavar="FILE", help=help_)
+    _add_again(parser)
     return parser
+
+
+def _add_again(parser: Parser) -> None:
+    parser.add_argument("--again", action="store_true", help="Write over a file that is there.")
+
+
+def _add_notation(parser: Parser) -> None:
+    signs = {"separator": "between columns", "decimal": "before decimals", "thousands": "between groups of digits"}
+    for name, what in signs.items():
+        help_ = f"The sign {what}, if the files are not written as the schema says."
+        parser.add_argument(f"--{name}", metavar="SIGN", help=help_)
+    help_ = "A word for a missing value in these files, besides those of the schema; several by giving it again."
+    parser.add_argument("--missing", action="append", default=[], metavar="WORD", help=help_)
 
 
 def _add_schema(parser: Parser, default: Path | None = None) -> None:

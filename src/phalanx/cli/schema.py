@@ -27,9 +27,7 @@ from phalanx.wording import plural, shown, visible
 def init_command(options: Options, console: Console) -> int:
     """Write a first schema, and say what is to be decided; return the exit status."""
     files = [file for path in options.files for file in _files(path)]
-    check_out(options.out, "schema.json", files)
-    if options.out.exists() and not options.again:
-        raise InfeasibleError(f"There is a {options.out}. Name another file by -o, or give --again to write over it.")
+    _check_place(options, "schema.json", files)
     made = draft(
         options.files,
         options.target,
@@ -52,6 +50,13 @@ def init_command(options: Options, console: Console) -> int:
     classes = f", classes {', '.join(map(str, made.schema.labels))}" if made.schema.labels else ""
     _say(f"{options.out}: {rows}, {inputs}{classes}. {made.schema.digest}", console)
     return 0
+
+
+def _check_place(options: Options, example: str, read: Sequence[Path]) -> None:
+    """Raise `InfeasibleError` if --out is a file that is read, or is there and `--again` is not given."""
+    check_out(options.out, example, read)
+    if options.out.exists() and not options.again:
+        raise InfeasibleError(f"There is a {options.out}. Name another file by -o, or give --again to write over it.")
 
 
 def _classes(given: Sequence[str]) -> Mapping[str, tuple[Name, ...]] | None:
@@ -101,7 +106,7 @@ def in_lines(found: TableCheck) -> Iterator[str]:
 def source_of(schema: Schema, file: Path, options: Options) -> TableFile:
     """Return how a file is written: as the schema says, but for what the options say."""
     source = schema.source(str(file))
-    given = {name: options.get(name) for name in ("separator", "decimal") if options.get(name) is not None}
+    given = {name: options.get(name) for name in ("separator", "decimal", "thousands") if options.get(name) is not None}
     source = replace(source, **given) if given and isinstance(source, CSV) else source
     return schema.as_site(replace(source, missing=tuple(options.missing)))
 
@@ -132,9 +137,10 @@ def _finding(one: Finding, line: int | None) -> dict[str, Any]:
 def statistics_command(options: Options, console: Console) -> int:
     """Write the statistics of a site; return the exit status."""
     schema = Schema.load(options.schema)
-    check_out(options.out, "site.json", [*_files(options.table), options.schema])
+    files = _files(options.table)
+    _check_place(options, "site.json", [*files, options.schema])
     try:
-        found = statistics_of(schema, options.table)
+        found = statistics_of(schema, options.table, source_of(schema, files[0], options))
     except UnfitTableError as error:
         raise ValueError(f"{options.table} does not fit: {error}") from error
     write(options.out, found.json)
@@ -144,8 +150,8 @@ def statistics_command(options: Options, console: Console) -> int:
 
 def scale_command(options: Options, console: Console) -> int:
     """Write a schema with the scaling that its sites agree on; return the exit status."""
-    schema, out = Schema.load(options.schema), options.out or options.schema
-    check_out(out, "schema.json", options.statistics)
+    schema, out = Schema.load(options.schema), options.out
+    _check_place(options, "scaled.json", [*options.statistics, options.schema])
     sites = {
         str(file): SiteStatistics.parse(contents(file, LARGEST_STATISTICS), str(file)) for file in options.statistics
     }

@@ -41,7 +41,7 @@ LEAST_KNOWN = 20  # values of a column, below which no bound and no scaling is t
 MOST_CODES = 10  # different whole numbers of a column that may be codes
 MOST_LABELS = 20  # different whole numbers that are classes
 LISTED = 10  # rare texts that a sentence names
-TAILS = (0.05, 0.95)  # shares of the values beyond which scaling does not look
+TAIL = 0.05  # share of the values at each end at which scaling does not look
 CODES = (-9.0, -99.0, -999.0, -9999.0, 999.0, 9999.0, 99999.0)  # numbers that often stand for a missing value
 
 Numbers = npt.NDArray[np.float64]
@@ -353,7 +353,7 @@ class _Drafting:
             return self._dropped(name, "few", f"has {plural(len(values), 'value')}, too few for a range and a scaling")
         self._say_doubts(name, column)
         bounds = bounds_of(values)
-        scaling = scaling_of(values, bounds)
+        scaling = _drafted(values, bounds)
         use = Use(scaling=scaling, impute=self._imputed(name, column, scaling.mean))
         return Field(name=name, type="number", constraints=bounds, use=use)
 
@@ -515,7 +515,7 @@ class _Drafting:
             return self._classes(name, tuple(kept), {})
         self._ask("target", name, f"Target {name!r} is a number: the task is Regression. Write its unit.")
         bounds = bounds_of(values)
-        use = Use(role="target", scaling=scaling_of(values, bounds))
+        use = Use(role="target", scaling=_drafted(values, bounds))
         return Field(name=name, type="number", constraints=bounds, use=use)
 
     def _joined_target(self, name: str, column: _Column) -> Field:
@@ -577,19 +577,27 @@ class _Drafting:
         self._ask("unit", "", f'{units}. Write each as "unit" under phalanx, such as "mg/dL".')
 
 
-def scaling_of(values: Numbers, bounds: Constraints) -> Scaling:
+def scaling_of(values: Numbers) -> Scaling | None:
     """Return mean and deviation of values without their tails, both rounded to two digits of the deviation.
 
-    If nearly all values are equal, the deviation is a quarter of the range of the bounds.
+    A tail is a twentieth of the values, and `LEAST_ROWS` at least, so that no figure tells of fewer rows.  None if all
+    others are equal, or there are none.
     """
-    for low, high in (TAILS, (0.01, 0.99)):
-        inner = np.quantile(values, low, method="higher"), np.quantile(values, high, method="lower")
-        clipped = np.clip(values, *inner)
-        if (deviation := float(clipped.std())) > 1e-9 * float(abs(clipped).max()):
-            digits = 1 - math.floor(math.log10(deviation))
-            return Scaling(mean=round(float(clipped.mean()), digits), deviation=float(f"{deviation:.2g}"))
+    tail = max(math.ceil(TAIL * (len(values) - 1)), LEAST_ROWS)
+    if len(values) <= 2 * tail:
+        return None
+    ordered = np.sort(values)
+    clipped = np.clip(ordered, ordered[tail], ordered[-1 - tail])
+    if (deviation := float(clipped.std())) <= 1e-9 * float(abs(clipped).max()):
+        return None
+    digits = 1 - math.floor(math.log10(deviation))
+    return Scaling(mean=round(float(clipped.mean()), digits), deviation=float(f"{deviation:.2g}"))
+
+
+def _drafted(values: Numbers, bounds: Constraints) -> Scaling:
+    """Return the scaling of values; if nearly all are equal, that value and a quarter of the range of the bounds."""
     width = (bounds.maximum or 0.0) - (bounds.minimum or 0.0)
-    return Scaling(mean=float(np.median(values)), deviation=float(f"{width / 4:.2g}") or 1.0)
+    return scaling_of(values) or Scaling(mean=float(np.median(values)), deviation=float(f"{width / 4:.2g}") or 1.0)
 
 
 def bounds_of(values: Numbers) -> Constraints:

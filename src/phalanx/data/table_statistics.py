@@ -16,13 +16,13 @@ from msgspec import Meta, field
 from phalanx.data.findings import Finding
 from phalanx.data.table_columns import Field, Scaling, SchemaMember
 from phalanx.data.table_draft import LEAST_KNOWN, scaling_of
+from phalanx.data.table_files import TableFile
 from phalanx.data.table_schema import Schema
 from phalanx.reading import from_json
 from phalanx.wording import plural
 
 ROUNDED = 5  # to which numbers of rows are rounded; fewer are 0
 APART = 3.0  # deviations between means of sites, from which the unit is in question
-LARGEST_SHARE = 0.53  # of the range of the bounds that a deviation can be: a half, rounded to two digits
 LARGEST_STATISTICS = 1_000_000  # bytes of a file of statistics
 
 Count = Annotated[int, Meta(ge=0)]
@@ -32,7 +32,7 @@ class ColumnStatistics(SchemaMember, frozen=True, kw_only=True):
     """Statistics of a column of numbers.
 
     Args:
-        mean: without the outer twentieths; None of fewer than 20 values.
+        mean: without the outer twentieths, 5 rows at least; None of fewer than 20 values, or if the others are equal.
         deviation: of the same.
         missing: number of missing values, rounded.
     """
@@ -82,7 +82,7 @@ class Scaled(NamedTuple):
     Args:
         schema: the schema.
         findings: what does not fit, by site and column.
-        known: by column with a scaling, the number of sites that say something of it.
+        known: by column whose scaling is set, the number of sites that it is the median of.
     """
 
     schema: Schema
@@ -108,18 +108,19 @@ def rounded(rows: int) -> int:
     return ROUNDED * round(rows / ROUNDED) if rows >= ROUNDED else 0
 
 
-def statistics_of(schema: Schema, path: str) -> SiteStatistics:
+def statistics_of(schema: Schema, path: str, source: TableFile | None = None) -> SiteStatistics:
     """Return the statistics of a file that fits a schema.
 
     Args:
         schema: the schema.
         path: of the file.
+        source: how it is written; None: as the schema says.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it does not fit; or it has fewer than 20 rows.
     """
-    frame = schema.read(path)
+    frame = schema.read(path, source=source)
     data = schema.dataset(frame)
     if len(data) < LEAST_KNOWN:
         few = f"{path} has {plural(len(data), 'row')}, and statistics need {LEAST_KNOWN}"
@@ -129,7 +130,7 @@ def statistics_of(schema: Schema, path: str) -> SiteStatistics:
         cells = read[each.name].cells
         known = cells[~np.isnan(cells)]
         missing = rounded(len(cells) - len(known))
-        scaling = scaling_of(known, each.constraints) if len(known) >= LEAST_KNOWN else None
+        scaling = scaling_of(known) if len(known) >= LEAST_KNOWN else None
         mean, deviation = (None, None) if scaling is None else (scaling.mean, scaling.deviation)
         columns[each.name] = ColumnStatistics(mean=mean, deviation=deviation, missing=missing)
     counts = data.label_counts().tolist() if schema.labels else []
@@ -152,7 +153,7 @@ def scaled_by(schema: Schema, sites: Mapping[str, SiteStatistics]) -> Scaled:
         sites: by name.
 
     Raises:
-        ValueError: statistics are of another schema or of other columns, or there are none.
+        ValueError: statistics are of another schema, or of other columns or classes, or there are none.
     """
     wanted = {each.name for each in _numbers(schema)}
     for name, site in sites.items():
@@ -160,13 +161,22 @@ def scaled_by(schema: Schema, sites: Mapping[str, SiteStatistics]) -> Scaled:
             raise ValueError(f"{name} has statistics by the schema {site.schema[:80]!r}, expected {schema.digest}.")
         if {*site.columns} != wanted:
             raise ValueError(f"{name} does not have the statistics of the columns with a scaling. Make the file again.")
+        if {*site.classes} != {*map(str, schema.labels)}:
+            raise ValueError(f"{name} does not have the classes of the schema. Make the file again.")
     found, fields, known = list[Finding](), list[Field](), dict[str, int]()
     for each in schema.fields:
         if each.name not in wanted:
             fields.append(each)
             continue
-        fields.append(_agreed(each, _known(each, sites, found), found))
-        known[each.name] = sum(one.columns[each.name].mean is not None for one in sites.values())
+        if kept := _known(each, sites, found):
+            fields.append(_agreed(each, kept, found))
+            known[each.name] = len(kept)
+            continue
+        fields.append(each)
+        what = f"No site has statistics of column {each.name!r} that can be: it keeps its scaling."
+        found.append(Finding("unknown", each.name, what, error=False))
+    if wanted and not known:
+        raise ValueError("No site has statistics of any column that can be. Keep the schema, or ask for others.")
     return Scaled(msgspec.structs.replace(schema, fields=tuple(fields)), tuple(found), known)
 
 
@@ -187,8 +197,6 @@ def _known(each: Field, sites: Mapping[str, SiteStatistics], found: list[Finding
 
 def _agreed(each: Field, known: Mapping[str, tuple[float, float]], found: list[Finding]) -> Field:
     """Return a column with the median of its sites as scaling; add which sites are far from it."""
-    if not known:
-        raise ValueError(f"No site has statistics of column {each.name!r} that can be. Keep its scaling, or drop it.")
     mean, deviation = (float(f"{value:.12g}") for value in np.median([*known.values()], axis=0))
     if apart := [name for name, (own, _) in known.items() if abs(own - mean) > APART * deviation]:
         what = f"{', '.join(apart)}: the mean of column {each.name!r} is {APART:g} deviations from that of the others"
@@ -201,11 +209,17 @@ def _agreed(each: Field, known: Mapping[str, tuple[float, float]], found: list[F
 
 def _possible(each: Field, mean: float, deviation: float) -> bool:
     """Return whether values within the bounds of a column can have these, up to their rounding."""
-    low, high = each.constraints.minimum, each.constraints.maximum
     if not (math.isfinite(mean) and math.isfinite(deviation)):
         return False
-    within = (low is None or mean >= low) and (high is None or mean <= high)
-    return within and (low is None or high is None or deviation <= LARGEST_SHARE * (high - low) or low == high)
+    slack = 10.0 ** (math.floor(math.log10(deviation)) - 1) / 2
+    lowest, highest = mean - slack, mean + slack
+    low, high = each.constraints.minimum, each.constraints.maximum
+    if (low is not None and highest < low) or (high is not None and lowest > high):
+        return False
+    if low is None or high is None:
+        return True
+    inner = min(max((low + high) / 2, lowest, low), highest, high)  # the mean that allows the largest deviation
+    return deviation - slack <= math.sqrt(max((inner - low) * (high - inner), 0.0)) * (1 + 1e-9)
 
 
 def told(sites: Sequence[SiteStatistics]) -> str:
