@@ -402,6 +402,20 @@ def test_what_is_taken_for_what_of_all_rows_and_of_each_site(done, capsys):
     assert "own sick" in out
 
 
+def test_with_groups_each_client_is_judged_by_the_labels_that_it_sees(done, capsys, tmp_path):
+    """Labels of two groups are permuted otherwise; each client's own accuracy is the diagonal of its confusions."""
+    data = ("--data", "CSV", "--data.path", done / "old.csv", "--data.label", "state", "--data.owner", "site")
+    split = ("--partition", "Natural", "--clients", 2, "--groups", "SwappedLabels", "--groups.pairs", "[[0, 1]]")
+    run = ("run", *data, *split, "--algorithm", "Standalone", "--until.steps", 8, "--training.lr", 0.3)
+    assert main([*map(str, run), "--folder", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    for client in json.loads(capsys.readouterr().out)["clients"]:
+        right = sum(client["confusion_on_own_examples"][k][k] for k in range(2))
+        rows = sum(map(sum, client["confusion_on_own_examples"]))
+        assert client["accuracy_on_own_examples"] == pytest.approx(right / rows)
+
+
 def test_a_site_without_rows_of_a_class_has_no_share_of_it(done, tmp_path, capsys):
     rows = pd.read_csv(done / "new.csv")
     rows[(rows.site != "Bern") | (rows.state == "well")].to_csv(tmp_path / "some.csv", index=False)

@@ -88,9 +88,9 @@ def participant(site, folder, form=("as agreed"), **options):
     return Participant(FedAvg(aggregate=Median()), training=LocalSGD(lr=0.1), key=KEYS[site], **given)
 
 
-def federation(apps, folder, **options):
+def federation(apps, folder, model=MLP((8,)), **options):  # noqa: B008  (a frozen value)
     settings = {"schema": SCHEMA, "until": 8, "timeouts": QUICK, "accept": ("no promise",)} | options
-    made = Coordinator(FedAvg(aggregate=Median()), MLP((8,)), roster_of(len(apps)), folder=folder / "run", **settings)
+    made = Coordinator(FedAvg(aggregate=Median()), model, roster_of(len(apps)), folder=folder / "run", **settings)
     with InProcessGrid(at_nodes(apps)) as grid:
         coordinate(grid, made)
     return Record.load(folder / "run")
@@ -175,6 +175,15 @@ def test_a_site_that_corrects_its_file_is_let_in_without_a_restart(tmp_path):
 
 def other_schema():
     return Schema.parse(TEXT.replace('"deviation": 10}', '"deviation": 11}').encode(), "other")
+
+
+def test_where_the_coordinator_has_no_schema_a_client_that_has_one_is_turned_away(tmp_path):
+    made = [participant(i, tmp_path, schema=None, data=SCHEMA.dataset(table(i)), model=MLP((8,)).build((4,), 2))
+            for i in range(2)]  # fmt: skip
+    apps = {i: client_app(one) for i, one in enumerate([*made, participant(2, tmp_path)])}
+    federation(apps, tmp_path, until=1, timeouts=FOR_TWO, schema=None, model=MLP((8,)).build((4,), 2))
+    (away,) = {one.why for one in read(tmp_path / "run" / AUDIT) if one.event == "turned away"}
+    assert f"client 2 (clinic-2) has the schema {SCHEMA.digest}, and the coordinator none" in away
 
 
 @pytest.mark.parametrize("has", ["another schema", "no schema"])
@@ -282,6 +291,21 @@ def test_a_parquet_file_is_a_table_too(tmp_path):
     assert participant(0, tmp_path, data=Parquet(str(tmp_path / "site.parquet"), "state")).examples.held_out is not None
 
 
+def regression():
+    """The schema, with a number as its target."""
+    form = json.loads(TEXT)
+    form["fields"][-1] = {"name": "state", "type": "number",
+                          "phalanx": {"role": "target", "scaling": {"mean": 2, "deviation": 4}}}  # fmt: skip
+    return Schema.parse(json.dumps(form).encode(), "schema.json")
+
+
+def read_by_itself():
+    """A table with as many inputs and classes as the schema has, scaled by its own rows."""
+    data = SCHEMA.dataset(table(0))
+    own = [dataclasses.replace(column, mean=column.mean + 1) for column in data.reading.columns]
+    return dataclasses.replace(data, reading=dataclasses.replace(data.reading, columns=tuple(own)))
+
+
 def zeros(width, classes):
     return Dataset(torch.zeros(4, width), torch.zeros(4, dtype=torch.int64), classes)
 
@@ -293,6 +317,8 @@ def zeros(width, classes):
         ({"schema": None, "data": zeros(4, 2)}, "MLP describes a network"),
         ({"data": CSV("site-0.csv", "age")}, "label of the table is 'age', and the target of the schema 'state'"),
         ({"model": nn.Linear(4, 10)}, r"outputs of shape \(10,\), and the schema has 2 classes"),
+        ({"model": nn.Linear(4, 2), "schema": regression()}, "the schema has a number as its target"),
+        ({"data": read_by_itself()}, "its columns, scaling or classes are not those of the schema"),
         ({"model": nn.Linear(5, 2)}, "does not take the 4 inputs of the schema"),
         ({"data": zeros(5, 2)}, r"examples of shape \(4,\) with 2 classes"),
         ({"data": zeros(4, 3)}, "with 3. Give the table itself"),
@@ -318,11 +344,7 @@ def test_a_coordinator_with_another_model_is_refused():
 
 
 def test_targets_are_trained_in_the_scale_of_the_schema(tmp_path):
-    form = json.loads(TEXT)
-    form["fields"][-1] = {"name": "state", "type": "number",
-                          "phalanx": {"role": "target", "scaling": {"mean": 2, "deviation": 4}}}  # fmt: skip
-    schema = Schema.parse(json.dumps(form).encode(), "schema.json")
-    made = participant(0, tmp_path, schema=schema, task=Regression())
+    made = participant(0, tmp_path, schema=regression(), task=Regression())
     assert made.module(torch.zeros(2, 4)).shape == (2, 1)
     assert made.task.fitted(made.examples.train) == Regression(mean=2.0, deviation=4.0)
 

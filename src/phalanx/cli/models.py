@@ -210,15 +210,14 @@ def _confused(
 
     None where that is not defined, and for a client without examples of its own.
     """
-    predicted, y = found.predicted[client], test.y.cpu()
-    if predicted is None:
+    if (answers := found.answers[client]) is None:
         return None
     if client is None:
-        return confusion(y, predicted, test.classes)
+        return confusion(*answers, test.classes)
     if (owner := _number(about, test)) is None or test.owners is None:
         return None
     own = test.owners.cpu() == owner
-    return confusion(y[own], predicted[own], test.classes) if bool(own.any()) else None
+    return confusion(answers.true[own], answers.predicted[own], test.classes) if bool(own.any()) else None
 
 
 def _listed(matrix: Confusion | None) -> list[list[int]] | None:
@@ -272,7 +271,7 @@ def _clients(record: Record, index: ModelIndex, found: Scores, test: Dataset) ->
     """
     clients = record.summary.clients
     owned = _owned(record, found.clients, test)
-    names = _names(test) if owned and test.classes <= EACH and found.predicted[None] is not None else ()
+    names = _names(test) if owned and test.classes <= EACH and found.answers[None] is not None else ()
     own = ["own examples", *(f"own {escape(str(name))}" for name in names)] if owned else ["label-reweighted"]
     table = _table("client", "model", "accuracy", *own, "truth")
     for i, score in [*found.clients.items()][:ROWS]:

@@ -21,6 +21,7 @@ from phalanx.models import Model
 from phalanx.rng import borrowed
 from phalanx.runs.models import ModelInputs
 from phalanx.training.vector import BufferPolicy, FlatModule
+from phalanx.wording import plural
 
 CODES = ("column", "file", "missing", "number", "range", "rows", "type", "word")  # of what does not fit
 MOST = 20  # columns that a refusal names
@@ -90,6 +91,13 @@ def _check_shape(data: Dataset, schema: Schema | None) -> None:
             f"The schema gives examples of shape {wanted[0]} with {wanted[1]} classes, and data has shape {found[0]} "
             f"with {found[1]}. Give the table itself: Participant(data=CSV(...), schema=...)."
         )
+    if (read := data.reading) is not None and (read.columns, read.labels, read.target) != (
+        schema.reading.columns, schema.reading.labels, schema.reading.target,
+    ):  # fmt: skip
+        raise InfeasibleError(
+            "The table of data was read by itself: its columns, scaling or classes are not those of the schema. "
+            "Give the table: Participant(data=CSV(...), schema=...)."
+        )
 
 
 def module_of(model: nn.Module | Model, schema: Schema | None) -> nn.Module:
@@ -133,10 +141,11 @@ def check_outputs(module: nn.Module, schema: Schema | None, buffers: BufferPolic
         ) from error
     finally:
         module.train(before)
-    if schema.labels and found != (TRIED, wanted.outputs):
+    if found != (TRIED, wanted.outputs) and (schema.labels or found != (TRIED,)):
+        what = f"{wanted.outputs} classes" if schema.labels else "a number as its target"
         raise InfeasibleError(
-            f"The model gives outputs of shape {found[1:]}, and the schema has {wanted.outputs} classes. Give one with "
-            "an output for each, or a description such as MLP((32,))."
+            f"The model gives outputs of shape {found[1:]}, and the schema has {what}. Give one with "
+            f"{plural(wanted.outputs, 'output')}, or a description such as MLP((32,))."
         )
 
 

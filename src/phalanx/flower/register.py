@@ -414,6 +414,11 @@ class Register:
     def check_schema(self, client: object, content: RecordDict) -> None:
         """Raise `Malformed` if a client's answer names another schema than the coordinator's, or none."""
         found = codec.read_schema(content)
+        if self.schema is None and found:
+            raise Malformed(
+                f"client {client} has the schema {found}, and the coordinator none: others may read their tables "
+                "otherwise. Give it the file: Coordinator(schema=...)"
+            )
         if self.schema is not None and found != self.schema.digest:
             has = f"has the schema {found}" if found else "has no schema"
             raise Malformed(

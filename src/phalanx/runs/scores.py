@@ -13,16 +13,23 @@ from phalanx.training.task import CLASSIFICATION, Task
 from phalanx.training.vector import FlatModule
 
 
-class Scored(NamedTuple):
-    """What a model is worth on some examples, and what it predicts for each.
+class Answers(NamedTuple):
+    """What a model predicts for each example.
 
     Args:
-        score: of the model.
-        predicted: the class of each example; None if there is no such thing, see `predictions`.
+        true: the class of each example, as the model's client sees it.
+        predicted: the class that the model gives.
     """
 
+    true: Int[Tensor, "n"]
+    predicted: Int[Tensor, "n"]
+
+
+class Scored(NamedTuple):
+    """What a model is worth on some examples, and its answers; None if it has none, see `predictions`."""
+
     score: Score
-    predicted: Int[Tensor, "n"] | None
+    answers: Answers | None
 
 
 class Scores(NamedTuple):
@@ -31,12 +38,12 @@ class Scores(NamedTuple):
     Args:
         model: of the global model.
         clients: by client, of the model that it is served; empty if only the global model was kept.
-        predicted: the class that the global model predicts for each example, and by client that of its model.
+        answers: of the global model, and by client of its model.
     """
 
     model: Score
     clients: Mapping[int, Score]
-    predicted: Mapping[int | None, Int[Tensor, "n"] | None]
+    answers: Mapping[int | None, Answers | None]
 
 
 def scores(
@@ -62,10 +69,12 @@ def scores(
         if key not in found:
             flat = FlatModule(models.module(client, module() if module else None), "freeze")
             fitting = examples.for_model(flat.dtype)
-            found[key] = Scored(evaluate(flat, flat.read(), fitting, task), predictions(flat, fitting, task))
+            predicted = predictions(flat, fitting, task)
+            answers = None if predicted is None else Answers(fitting.y.cpu(), predicted)
+            found[key] = Scored(evaluate(flat, flat.read(), fitting, task), answers)
         return found[key]
 
     whole, each = scored(None, data), {i: scored(i, (tests or {}).get(i, data)) for i in models.index.clients}
-    predicted = dict[int | None, Int[Tensor, "n"] | None]({i: one.predicted for i, one in each.items()})
-    predicted[None] = whole.predicted
-    return Scores(whole.score, {i: one.score for i, one in each.items()}, predicted)
+    answers = dict[int | None, Answers | None]({i: one.answers for i, one in each.items()})
+    answers[None] = whole.answers
+    return Scores(whole.score, {i: one.score for i, one in each.items()}, answers)
