@@ -83,6 +83,7 @@ def test_a_file_in_another_notation_is_checked_as_it_is_written(called, tmp_path
         (("init", "none.csv", "--target", "y"), "There is no file none.csv. Correct the path."),
         (("init", HEART / "va.csv", "--target", "y"), "va.csv has no column 'y'; its columns are 'age', 'sex'"),
         (("init", HEART / "va.csv", "--target", "target", "--classes", "ill"), "--classes must name each class once"),
+        (("init", HEART / "va.csv", "--target", "target", "--classes", "a=0", "b=0"), "must name each label once"),
         (("init", HEART / "va.csv", "--target", "target", "--drop", "target"), "must be different columns"),
         (("init", HEART / "va.csv", "--target", "age", "-o", HEART / "va.csv"), "holds data that is read"),
         (("check", HEART / "va.csv"), "schema.json: No such file or directory"),
@@ -145,3 +146,19 @@ def test_check_and_statistics_read_a_file_as_the_options_say(called, tmp_path):
         assert called(*command, *notation, "--thousands", "'")[0] == 0
     assert called("statistics", HEART / "cleveland.csv", "-o", "plain.json")[0] == 0
     assert (tmp_path / "site.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
+
+
+@pytest.mark.parametrize("known", [None, "age"])
+@pytest.mark.parametrize("twice", [False, True])
+def test_json_quotes_no_cell_of_a_file_without_a_header(called, tmp_path, known, twice):
+    called("init", HEART / "cleveland.csv", *INIT)
+    lines = (HEART / "cleveland.csv").read_text().splitlines()[1:]
+    first = [f"Zx{k if not twice else 0}" for k in range(lines[0].count(",") + 1)]
+    if known is not None:
+        first[0] = known
+    Path(tmp_path / "site.csv").write_text("\n".join([",".join(first), *lines]))
+    assert called("check", "site.csv")[0] == 1
+    status, out, _ = called("check", "site.csv", "--json")
+    assert (status, "Zx" in out) == (1, False)
+    if known and not twice:
+        assert "no such column: 13 columns." in out

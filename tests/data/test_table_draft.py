@@ -128,9 +128,7 @@ def test_a_column_with_few_values_gives_no_bounds(tmp_path):
 def test_a_table_of_few_rows_gives_no_draft(tmp_path):
     made = drafted(tmp_path, table(19))
     assert made.schema is None
-    assert said(made, "rows") == [
-        "There are 19 rows, and a draft needs 20: it would tell about single ones. Give more rows."
-    ]
+    assert said(made, "rows") == ["A draft needs 20 rows, and has 19: it would tell about single ones. Give more rows."]
 
 
 def test_names_of_files_and_owners_are_not_in_a_draft(tmp_path):
@@ -398,3 +396,85 @@ def test_any_table_gives_a_schema_that_it_fits_or_a_sentence(tmp_path_factory, d
     rare = {one.name for one in made.findings if one.code in ("rare", "missing")}
     errors = [one for one in examined(made.schema, folder / "0.csv").errors if one.name not in rare]
     assert errors == []
+
+
+# --- several sites
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        ({"sex": ["f", "m"] * 30}, {"sex": [0, 1] * 30}, "coding"),
+        ({"sex": ["TRUE", "FALSE"] * 30}, {"sex": [0, 1] * 30}, "coding"),
+        ({"sex": ["f", "m"] * 30}, {"sex": ["w", "h"] * 30}, "coding"),
+        ({"sex": [0, 1] * 30}, {"sex": [2, 3] * 30}, "coding"),
+        ({"y": ["ill", "well"] * 30}, {"y": [0, 1] * 30}, "coding"),
+        ({"age": np.linspace(150, 190, 60)}, {"age": np.linspace(1.5, 1.9, 60)}, "unit"),
+    ],
+)
+def test_sites_that_write_a_column_in_different_ways_are_a_question(first, second, code, tmp_path):
+    (name,) = first
+    made = drafted(tmp_path, table(**first), table(seed=1, **second))
+    assert name in [one.name for one in made.findings if one.code == code and not one.error]
+    for k, same in enumerate((first, second)):
+        folder = tmp_path / str(k)
+        folder.mkdir()
+        made = drafted(folder, table(**same), table(seed=1, **same))
+        assert name not in [one.name for one in made.findings if one.code in ("coding", "unit")]
+
+
+def test_a_file_that_is_given_twice_is_counted_once(tmp_path):
+    made = drafted(tmp_path, table(sex=["other"] * 3 + ["f", "m", "m"] * 19))
+    (tmp_path / "copy.csv").write_bytes((tmp_path / "0.csv").read_bytes())
+    again = draft([f"{tmp_path}/{name}" for name in ("0.csv", "./0.csv", "copy.csv", "*.csv")], "y")
+    assert again.schema == made.schema
+    assert again.rows == {"0.csv": 60}
+    assert len(said(again, "twice")) == 4
+    assert "other" not in again.schema.json.decode()
+
+
+def test_sites_whose_files_have_one_name_are_told_apart(tmp_path):
+    for k in range(2):
+        (tmp_path / str(k)).mkdir()
+        table(seed=k).to_csv(tmp_path / str(k) / "site.csv", index=False)
+    made = draft([str(tmp_path / "*" / "site.csv")], "y")
+    assert made.rows == {str(tmp_path / str(k) / "site.csv"): 60 for k in range(2)}
+
+
+def test_labels_that_are_words_for_a_missing_value_are_said_or_labels(tmp_path):
+    for labels in (["None", "mild"], ["NA", "1", "0"]):
+        frame = table(y=[*labels] * (60 // len(labels)))
+        assert any(repr(labels[0]) in one for one in said(drafted(tmp_path, frame), "missing"))
+        made = drafted(tmp_path, frame, classes={"well": labels[:1], "ill": [*labels[1:]]})
+        assert {*made.schema.labels} == {"well", "ill"}
+        assert said(made, "missing") == []
+        found = examined(made.schema, tmp_path / "0.csv")
+        assert (found.errors, found.classes["well"]) == ([], 60 // len(labels))
+
+
+def test_labels_that_are_one_number_and_different_texts_stay_apart(tmp_path):
+    made = drafted(tmp_path, table(y=["01", "1", "02"] * 20))
+    assert made.schema.labels == ("01", "02", "1")
+    assert examined(made.schema, tmp_path / "0.csv").classes == {"01": 20, "02": 20, "1": 20}
+
+
+@pytest.mark.parametrize("dialect", [Dialect(decimal=","), Dialect(thousands="."), Dialect(separator="ab")])
+def test_signs_that_no_file_can_be_written_with_are_refused(dialect, tmp_path):
+    with pytest.raises(ValueError, match="must"):
+        drafted(tmp_path, table(), dialect=dialect)
+
+
+def test_dates_of_parquet_are_dropped_and_said(tmp_path):
+    days = pd.to_datetime(["2020-01-01", "2021-05-05"] * 30)
+    table(day=days, date=days.date).to_parquet(tmp_path / "t.parquet")
+    made = draft([str(tmp_path / "t.parquet")], "y")
+    assert {each.name for each in made.schema.inputs_of} == {"age", "sex"}
+    assert len(said(made, "date")) == 2
+    assert examined(made.schema, tmp_path / "t.parquet").fits
+    assert draft([str(tmp_path / "t.parquet")], "day").schema is None
+
+
+def test_many_texts_of_few_rows_each_are_a_question(tmp_path):
+    (sentence,) = said(drafted(tmp_path, table(name=[f"Anna {k}" for k in range(12)] * 5)), "identifier")
+    assert "has 12 texts of few rows each" in sentence
+    assert said(drafted(tmp_path, table(n=600, name=[f"ward {k}" for k in range(12)] * 50)), "identifier") == []

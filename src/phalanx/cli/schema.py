@@ -69,6 +69,9 @@ def _classes(given: Sequence[str]) -> Mapping[str, tuple[Name, ...]] | None:
             raise InfeasibleError(
                 f"--classes must name each class once with its labels, such as ill=1,2,3, got {shown(text)}."
             )
+        before = [str(label) for of in found.values() for label in of]
+        if twice := [part for part in parts if [*before, *parts].count(part) > 1]:
+            raise InfeasibleError(f"--classes must name each label once, got {shown(twice[0])} twice. Leave out one.")
         found[name] = tuple(int(part) if re.fullmatch(WHOLE, part) else part for part in parts)
     return found or None
 
@@ -118,8 +121,18 @@ def _as_json(found: TableCheck) -> dict[str, Any]:
         "fits": found.fits,
         "rows": found.rows,
         "classes": {str(label): count for label, count in found.classes.items()},
-        "findings": [_finding(one, found.lines.get(one.key)) for one in found.findings],
+        "findings": [_finding(_unquoted(one, found), found.lines.get(one.key)) for one in found.findings],
     }
+
+
+def _unquoted(one: Finding, found: TableCheck) -> Finding:
+    """Return a finding without names of columns that the schema does not have: without a header, these are cells."""
+    if one.code == "unused":
+        columns = plural(found.unused, "column")
+        return replace(one, name="", sentence=f"Not used, as the schema has no such column: {columns}.")
+    if one.code == "file":
+        return replace(one, sentence="The file cannot be read. phalanx schema check says why without --json.")
+    return one
 
 
 def _finding(one: Finding, line: int | None) -> dict[str, Any]:

@@ -25,10 +25,11 @@ class TableCheck(NamedTuple):
     Args:
         file: its path.
         rows: their number; 0 if it cannot be read.
-        findings: errors first. No sentence quotes a cell.
+        findings: errors first. No sentence quotes a cell; of a file without a header, names of columns are cells.
         lines: by key of a finding, the line of its first row in a file of text.
         cells: by key of a finding, the cell of its first row. They stay at the site.
         classes: number of rows of each class; empty for targets, or if these do not fit.
+        unused: number of columns that the schema does not have.
     """
 
     file: str
@@ -37,6 +38,7 @@ class TableCheck(NamedTuple):
     lines: Mapping[str, int] = {}
     cells: Mapping[str, str] = {}
     classes: Mapping[Name, int] = {}
+    unused: int = 0
 
     @property
     def errors(self) -> list[Finding]:
@@ -72,7 +74,8 @@ def examined(schema: Schema, path: Path | str, source: TableFile | None = None) 
     separator = source.separator if isinstance(source, CSV) else schema.writing.delimiter
     lines = {one.key: line for one in findings if one.first and (line := line_of(path, one.first, separator))}
     cells = {one.key: _cell(frame, one) for one in findings if one.first and one.code in QUOTED}
-    return TableCheck(str(path), len(frame), tuple(findings), lines, cells, _classes(schema, read))
+    unused = len({*map(str, frame.columns)} - {each.name for each in schema.fields})
+    return TableCheck(str(path), len(frame), tuple(findings), lines, cells, _classes(schema, read), unused)
 
 
 def _cell(frame: Any, finding: Finding) -> str:

@@ -5,12 +5,15 @@ outwards to a coarse grid, and scaling is rounded.  What it leaves out is said i
 This is no differential privacy: a bound tells an extreme up to a tenth of the range.
 """
 
+import datetime
+import hashlib
 import math
+import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -30,7 +33,7 @@ from phalanx.data.findings import (
     zeros,
 )
 from phalanx.data.table_columns import BOOLEANS, LARGEST_WHOLE, Constraints, Field, Imputation, Scaling, Use
-from phalanx.data.table_files import CSV, Parquet, TableFile, files_of
+from phalanx.data.table_files import CSV, Parquet, files_of
 from phalanx.data.table_schema import USUAL, Schema, Writing
 from phalanx.data.tables import FILE, MOST_VALUES, Dialect, Joined, Name, beyond, joined_of
 from phalanx.reading import table_reader
@@ -41,8 +44,11 @@ LEAST_KNOWN = 20  # values of a column, below which no bound and no scaling is t
 MOST_CODES = 10  # different whole numbers of a column that may be codes
 MOST_LABELS = 20  # different whole numbers that are classes
 LISTED = 10  # rare texts that a sentence names
+APART = 3.0  # deviations between means of sites, from which the unit is in question
 TAIL = 0.05  # share of the values at each end at which scaling does not look
 CODES = (-9.0, -99.0, -999.0, -9999.0, 999.0, 9999.0, 99999.0)  # numbers that often stand for a missing value
+
+CODED = r"[+-]?0[0-9]+"  # a text of digits that is another one than its number
 
 Numbers = npt.NDArray[np.float64]
 
@@ -89,9 +95,24 @@ def draft(
         ValueError: a file is no table, or lacks a column that is named.
     """
     writes = dialect or Dialect()
-    sites = [site for path in paths for site in _sites(path, target, writes)]
+    CSV("", target, separator=writes.separator, decimal=writes.decimal, thousands=writes.thousands)  # or raises
+    files, same = _different([file for path in paths for file in files_of(path, None) or [Path(path)]])
+    called = Counter(file.name for file in files)
+    sites = [_site(file, file.name if called[file.name] == 1 else str(file), target, writes) for file in files]
     roles = _Roles(target, owner, tuple(drop), frozenset(codes), frozenset(zeros), joined_of(classes))
-    return _Drafting(sites, roles, writes).draft
+    return _Drafting(sites, roles, writes, same).draft
+
+
+def _different(files: Sequence[Path]) -> tuple[list[Path], list[Finding]]:
+    """Return the files of different contents, and what is said of the others."""
+    kept, found = dict[str, Path](), list[Finding]()
+    for file in files:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        if digest in kept:
+            what = f"{file} has the contents of {kept[digest]}, and is counted once."
+            found.append(Finding("twice", "", what, error=False))
+        kept.setdefault(digest, file)
+    return [*kept.values()], found
 
 
 class _Roles(NamedTuple):
@@ -113,17 +134,13 @@ class _Site:
     frame: Any
 
 
-def _sites(path: str, target: str, writes: Dialect) -> Iterator[_Site]:
-    """Yield the tables of a path or a pattern."""
-    for file in files_of(path, None) or [Path(path)]:
-        source: TableFile
-        if table_reader(str(file)) == "Parquet":
-            source = Parquet(str(file), target)
-            yield _Site(file.name, source.frame(str(file), None))
-        else:
-            source = CSV(str(file), target, separator=writes.separator, missing=())
-            names = list(map(str, source.frame(str(file), None).columns))
-            yield _Site(file.name, source.frame(str(file), None, texts=names))
+def _site(file: Path, name: str, target: str, writes: Dialect) -> _Site:
+    """Return the table in a file."""
+    if table_reader(str(file)) == "Parquet":
+        return _Site(name, Parquet(str(file), target).frame(str(file), None))
+    source = CSV(str(file), target, separator=writes.separator, missing=())
+    names = list(map(str, source.frame(str(file), None).columns))
+    return _Site(name, source.frame(str(file), None, texts=names))
 
 
 class _Column(NamedTuple):
@@ -161,8 +178,9 @@ class _Column(NamedTuple):
 class _Drafting:
     """A draft in the making; its findings are collected on the way."""
 
-    def __init__(self, sites: Sequence[_Site], roles: _Roles, writes: Dialect) -> None:
-        self.sites, self.roles, self.writes, self.found = sites, roles, writes, list[Finding]()
+    def __init__(self, sites: Sequence[_Site], roles: _Roles, writes: Dialect, found: Sequence[Finding]) -> None:
+        self.sites, self.roles, self.writes, self.found = sites, roles, writes, [*found]
+        self.labels = {str(label) for _, of in roles.joined for label in of}
         self.target, self.listed = roles.target, {*(writes.missing or ())}
         apart = [roles.target, *([] if roles.owner is None else [roles.owner]), *roles.drop]
         if len({*apart}) < len(apart) or {*apart} & (roles.codes | roles.zeros):
@@ -185,8 +203,8 @@ class _Drafting:
         rows = {site.name: len(site.frame) for site in self.sites}
         total = sum(rows.values())
         if total < LEAST_KNOWN:
-            few = f"There are {plural(total, 'row')}, and a draft needs {LEAST_KNOWN}: it would tell about single ones."
-            return SchemaDraft(None, (Finding("rows", "", f"{few} Give more rows."),), rows)
+            few = f"A draft needs {LEAST_KNOWN} rows, and has {total}: it would tell about single ones. Give more rows."
+            return SchemaDraft(None, (Finding("rows", "", few),), rows)
         self._say_lacking()
         if self.roles.owner is not None and (empty := int(self._column(self.roles.owner).empty.sum())):
             what = f"Owner {self.roles.owner!r} is missing in {empty:,} of {plural(total, 'row')}"
@@ -195,6 +213,9 @@ class _Drafting:
         others = [(self.roles.owner, "owner"), *((name, "dropped") for name in self.roles.drop)]
         fields += [Field(name=n, type="string", use=Use(role=role)) for n, role in others if n is not None]  # type: ignore[arg-type]
         fields.append(self._target())
+        for each in fields:
+            if each.use.role == "input" or (each.use.role == "target" and not self.roles.joined):
+                self._say_coding(each.name, self._column(each.name))
         self._say_leaks(fields)
         self._say_scaling(fields)
         used = [each.name for each in fields if each.use.role in ("input", "target")]
@@ -254,13 +275,15 @@ class _Drafting:
         texts = np.concatenate([part.astype(str).to_numpy(dtype=object) for part in parts])
         texts[np.concatenate([part.isna().to_numpy(dtype=bool) for part in parts])] = None
         different = dict.fromkeys(text for text in texts if text is not None)
-        usual = {text: self._is_word(text) for text in different}
+        labels = self.labels if name == self.target else set[str]()
+        usual = {text: text.strip() not in labels and self._is_word(text) for text in different}
         numbers = {text: self._number(text) for text, word in usual.items() if not word}
-        if numbers and all(number is not None for number in numbers.values()):
+        coded = name == self.target and any(re.fullmatch(CODED, text.strip()) for text in different)
+        if numbers and not coded and all(number is not None for number in numbers.values()):
             held = {text: math.nan if word else numbers[text] for text, word in usual.items()}
             values = np.array([math.nan if text is None else held[text] for text in texts], dtype=np.float64)
             return self._without_codes(name, values, self._words(usual), site)
-        words = {text for text in different if text.strip() in {*USUAL, "?", *self.listed}}
+        words = {text for text in different if text.strip() in {*USUAL, "?", *self.listed} - labels}
         values = np.array([None if text is None or text in words else text for text in texts], dtype=object)
         return _Column(values, self._words(dict.fromkeys(words, True)), (), site)
 
@@ -311,6 +334,8 @@ class _Drafting:
         column = self._column(name)
         if not len(column.known):
             return self._dropped(name, "empty", "is empty")
+        if self._dates(name):
+            return self._dropped(name, "date", "holds dates or times")
         if name in self.roles.codes:
             return self._codes(name, column)
         if not column.text:
@@ -318,6 +343,12 @@ class _Drafting:
         if {str(text).strip().lower() for text in column.known} <= BOOLEANS.keys():
             return Field(name=name, type="boolean", use=Use(impute=self._imputed(name, column, 0.0)))
         return self._texts(name, column)
+
+    def _dates(self, name: str) -> bool:
+        """Return whether a column holds dates or times, which a file of text does not."""
+        parts = [site.frame[name].dropna() for site in self.sites]
+        kinds = (datetime.date, datetime.time, datetime.timedelta)
+        return any(len(part) and (part.dtype.kind in "mM" or isinstance(part.iloc[0], kinds)) for part in parts)
 
     def _dropped(self, name: str, code: str, why: str) -> Field:
         self._ask(
@@ -409,7 +440,9 @@ class _Drafting:
         kept = self._not_rare(name, counts, "text")
         if not kept:
             return self._dropped(name, "rare", "has no text that is frequent")
-        self._say_words(name, column, counts)
+        self._say_taken(name, column)
+        self._say_words(name, counts)
+        self._say_many(name, kept)
         categories, aliases = self._joined_spellings(name, kept)
         use = Use(aliases=aliases, impute=self._imputed(name, column, None))
         return Field(name=name, type="string", categories=categories, use=use)
@@ -450,7 +483,8 @@ class _Drafting:
         """Return the categories among texts, the most frequent spelling of each, and the others as aliases."""
         by_plain = dict[str, list[str]]()
         for text in sorted(kept, key=lambda each: (-kept[each], each)):
-            by_plain.setdefault(plainly(text) or text, []).append(text)
+            key = text if re.fullmatch(CODED, text.strip()) else plainly(text) or text
+            by_plain.setdefault(key, []).append(text)
         aliases = dict[str, tuple[Name, ...]]()
         for category, *others in by_plain.values():
             if others:
@@ -464,7 +498,47 @@ class _Drafting:
                 )
         return tuple(sorted(of[0] for of in by_plain.values())), aliases
 
-    def _say_words(self, name: str, column: _Column, counts: Counter[str]) -> None:
+    def _say_many(self, name: str, kept: Mapping[str, int]) -> None:
+        if len(kept) > MOST_CODES and np.median([*kept.values()]) < LEAST_KNOWN:
+            listed = ", ".join(map(repr, [*kept][:3]))
+            self._ask(
+                "identifier",
+                name,
+                f"Column {name!r} has {len(kept)} texts of few rows each, and all are in the schema: {listed}, ... If "
+                "they name persons, drop it.",
+            )
+
+    def _say_coding(self, name: str, column: _Column) -> None:
+        """Ask where sites seem to write a column in different ways."""
+        parts = {site.name: column.values[~column.empty & (column.site == k)] for k, site in enumerate(self.sites)}
+        parts = {site: values for site, values in parts.items() if len(values)}
+        if not column.text:
+            self._say_units(name, parts)
+        texts = parts if column.text else {}
+        numbers = [site for site, of in texts.items() if all(self._number(text) is not None for text in {*of})]
+        if numbers and (others := [site for site in parts if site not in numbers]):
+            what = f"Column {name!r} holds numbers in {', '.join(numbers)}, and texts in {', '.join(others)}"
+            self._ask("coding", name, f"{what}. If they mean the same, join them in aliases, or write them alike.")
+            return
+        if column.text or (column.known % 1 == 0).all():
+            most = MOST_VALUES if column.text else MOST_CODES
+            kinds = {site: {plainly(str(v)) or str(v) if column.text else v for v in of} for site, of in parts.items()}
+            for one, other in combinations(kinds, 2):
+                if max(len(kinds[one]), len(kinds[other])) <= most and not kinds[one] & kinds[other]:
+                    what = f"Column {name!r} has no value that is in both {one} and {other}"
+                    self._ask("coding", name, f"{what}. If they code it in different ways, write it alike at all.")
+                    return
+
+    def _say_units(self, name: str, parts: Mapping[str, Numbers]) -> None:
+        known = {site: own for site, of in parts.items() if len(of) >= LEAST_KNOWN and (own := scaling_of(of))}
+        if not known:
+            return
+        mean, deviation = np.median([[own.mean, own.deviation] for own in known.values()], axis=0)
+        if apart := [site for site, own in known.items() if abs(own.mean - mean) > APART * deviation]:
+            what = f"{', '.join(apart)}: the mean of column {name!r} is {APART:g} deviations from that of the others"
+            self._ask("unit", name, f"{what}. Is it in another unit?")
+
+    def _say_taken(self, name: str, column: _Column) -> None:
         for word in column.words:
             if word not in self.listed and word != "?":
                 self._ask(
@@ -473,6 +547,8 @@ class _Drafting:
                     f"{word!r} in column {name!r} is taken as missing. If it is a value, take it out of missingValues, "
                     "and add it to categories.",
                 )
+
+    def _say_words(self, name: str, counts: Counter[str]) -> None:
         for text in counts:
             if text.strip().lower() in MISSING_WORDS:
                 self._ask(
@@ -489,6 +565,10 @@ class _Drafting:
         if empty := int(column.empty.sum()):
             rows = plural(len(column.values), "row")
             self._ask("missing", name, f"Target {name!r} is missing in {empty:,} of {rows}. Leave out these rows.")
+        self._say_taken(name, column)
+        if self._dates(name):
+            self._error("target", name, f"Target {name!r} holds dates or times. Name another column.")
+            return self._classes(name, ("?",), {})
         if self.roles.joined:
             return self._joined_target(name, column)
         if column.text:
@@ -499,7 +579,7 @@ class _Drafting:
                 )
             if why := self._not_numbers(name, counts):
                 self._error("number", name, why)
-            self._say_words(name, column, counts)
+            self._say_words(name, counts)
             categories, aliases = self._joined_spellings(name, self._not_rare(name, counts, "class"))
             return self._classes(name, categories, aliases)
         values: Numbers = column.known
@@ -522,7 +602,7 @@ class _Drafting:
         """Return the description of a target whose classes join labels."""
         labels = {label for _, of in self.roles.joined for label in of}
         counts = Counter(str(value).strip() if column.text else value for value in column.known.tolist())
-        unknown = {value: count for value, count in counts.items() if value not in labels and str(value) not in labels}
+        unknown = {v: count for v, count in counts.items() if v not in labels and str(v) not in self.labels}
         if unknown:
             listed = ", ".join(
                 f"{value:g}" if isinstance(value, float) else repr(value) for value in [*unknown][:LISTED]

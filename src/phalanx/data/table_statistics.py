@@ -15,14 +15,13 @@ from msgspec import Meta, field
 
 from phalanx.data.findings import Finding
 from phalanx.data.table_columns import Field, Scaling, SchemaMember
-from phalanx.data.table_draft import LEAST_KNOWN, scaling_of
+from phalanx.data.table_draft import APART, LEAST_KNOWN, scaling_of
 from phalanx.data.table_files import TableFile
 from phalanx.data.table_schema import Schema
 from phalanx.reading import from_json
 from phalanx.wording import plural
 
 ROUNDED = 5  # to which numbers of rows are rounded; fewer are 0
-APART = 3.0  # deviations between means of sites, from which the unit is in question
 LARGEST_STATISTICS = 1_000_000  # bytes of a file of statistics
 
 Count = Annotated[int, Meta(ge=0)]
