@@ -526,3 +526,11 @@ def test_the_defaults_on_the_page_are_those_of_the_code():
     for name, value in told.items():
         words = str(defaults[name]).replace("share=", "")
         assert words in (value, f"{value}.0"), name
+
+
+def test_what_memory_costs_is_said_where_it_is_much():
+    sizes, model = dict.fromkeys(range(2_000), 1), torch.zeros(10**6)
+    with pytest.warns(UserWarning, match=r"each of 2000 clients: 8\.0 GB"):
+        ClusteredFL().init(model, sizes)
+    ClusteredFL(memory=None).init(model, sizes)  # a warning would be an error
+    ClusteredFL().init(torch.zeros(10), sizes)

@@ -53,6 +53,7 @@ Where the paper is silent or ambiguous:
   client that sends one stays where it is.
 """
 
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -89,6 +90,7 @@ from phalanx.wording import plural
 
 Compared = Literal["cosines", "profiles"]
 
+MUCH = 4e9  # bytes of remembered updates above which `init` says so
 SHOWN = 64  # number of clients of a cluster up to which its similarities are kept in every round
 SHOWN_SPLIT = 1024  # and up to which they are kept in the round of a split: a history holds them as text
 
@@ -309,6 +311,13 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ClusteredFLState, Set[int]]:
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them
+        held = len(sizes) * model.numel() * model.element_size()
+        if self.memory is not None and held > MUCH:
+            warnings.warn(
+                f"ClusteredFL remembers an update of each of {plural(len(sizes), 'client')}: {held / 1e9:.1f} GB once "
+                "all have reported. With memory=None a cluster is split only in rounds of all its clients.",
+                stacklevel=2,
+            )
         tree = Tree.rooted(sizes, model)  # line 3
         return ClusteredFLState(0, tree, dict(sizes), {}, {}, 0.0, {}, {}, {}), sizes.keys()
 

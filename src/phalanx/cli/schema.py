@@ -17,7 +17,7 @@ from phalanx.data.table_check import TableCheck, examined, in_words, outcome
 from phalanx.data.table_draft import draft
 from phalanx.data.table_files import TableFile, files_of
 from phalanx.data.table_schema import UnfitTableError
-from phalanx.data.table_statistics import LARGEST_STATISTICS, SiteStatistics, scaled_by, statistics_of, told
+from phalanx.data.table_statistics import LARGEST_STATISTICS, SiteStatistics, scaled_by, statistics_of, together
 from phalanx.data.tables import WHOLE, Dialect, Name
 from phalanx.reading import contents
 from phalanx.runs.files import write
@@ -157,7 +157,7 @@ def statistics_command(options: Options, console: Console) -> int:
     except UnfitTableError as error:
         raise ValueError(f"{options.table} does not fit: {error}") from error
     write(options.out, found.json)
-    _say(f"{options.out}: {told([found])}. Look at it before you send it.", console)
+    _say(f"{options.out}: {together([found])}. Look at it before you send it.", console)
     return 0
 
 
@@ -172,7 +172,7 @@ def scale_command(options: Options, console: Console) -> int:
     for one in made.findings:
         _say(f"{'error' if one.error else 'remark'}: {one.sentence}", console)
     write(out, made.schema.json)
-    _say(f"{out}: the median of {told([*sites.values()])}; {made.promise}. {made.schema.digest}", console)
+    _say(f"{out}: the median of {together([*sites.values()])}; {made.promise}. {made.schema.digest}", console)
     return 0
 
 

@@ -14,7 +14,7 @@ from phalanx.data.table_schema import Schema
 from phalanx.data.tables import Name
 from phalanx.wording import plural, shown
 
-LEAST_KNOWN = 20  # values from which a unit can be told
+LEAST_KNOWN = 20  # values from which a unit is judged
 APART = 3.0  # deviations between the mean of a schema and the median of a file, from which the unit is in question
 QUOTED = ("word", "number", "type", "range")  # findings about cells that can be shown
 
@@ -118,8 +118,8 @@ def _remarks(schema: Schema, frame: Any, read: Mapping[str, ReadColumn]) -> Iter
     target = read.get(schema.target.name)
     if classes and target is not None:
         labels = np.unique(target.cells.astype(str), return_inverse=True)[1]
-        told = {name: values.astype(str) if values.dtype.kind == "O" else values for name, values in cells.items()}
-        for one in leaks(told, labels):
+        columns = {name: values.astype(str) if values.dtype.kind == "O" else values for name, values in cells.items()}
+        for one in leaks(columns, labels):
             yield replace(one, error=False)
 
 

@@ -531,12 +531,8 @@ class _Drafting:
 
     def _say_units(self, name: str, parts: Mapping[str, Numbers]) -> None:
         known = {site: own for site, of in parts.items() if len(of) >= LEAST_KNOWN and (own := scaling_of(of))}
-        if not known:
-            return
-        mean, deviation = np.median([[own.mean, own.deviation] for own in known.values()], axis=0)
-        if apart := [site for site, own in known.items() if abs(own.mean - mean) > APART * deviation]:
-            what = f"{', '.join(apart)}: the mean of column {name!r} is {APART:g} deviations from that of the others"
-            self._ask("unit", name, f"{what}. Is it in another unit?")
+        if known and (question := unit_question(name, known)):
+            self._ask("unit", name, question)
 
     def _say_taken(self, name: str, column: _Column) -> None:
         for word in column.words:
@@ -672,6 +668,14 @@ def scaling_of(values: Numbers) -> Scaling | None:
         return None
     digits = 1 - math.floor(math.log10(deviation))
     return Scaling(mean=round(float(clipped.mean()), digits), deviation=float(f"{deviation:.2g}"))
+
+
+def unit_question(name: str, sites: Mapping[str, Scaling]) -> str:
+    """Return the question whether some sites measure a column in another unit; empty if their means are alike."""
+    mean, deviation = np.median([[own.mean, own.deviation] for own in sites.values()], axis=0)
+    apart = [site for site, own in sites.items() if abs(own.mean - mean) > APART * deviation]
+    what = f"{', '.join(apart)}: the mean of column {name!r} is {APART:g} deviations from that of the others"
+    return f"{what}. Is it in another unit?" if apart else ""
 
 
 def _drafted(values: Numbers, bounds: Constraints) -> Scaling:

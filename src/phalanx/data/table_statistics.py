@@ -15,7 +15,7 @@ from msgspec import Meta, field
 
 from phalanx.data.findings import Finding
 from phalanx.data.table_columns import Field, Scaling, SchemaMember
-from phalanx.data.table_draft import APART, LEAST_KNOWN, scaling_of
+from phalanx.data.table_draft import LEAST_KNOWN, scaling_of, unit_question
 from phalanx.data.table_files import TableFile
 from phalanx.data.table_schema import Schema
 from phalanx.reading import from_json
@@ -179,10 +179,10 @@ def scaled_by(schema: Schema, sites: Mapping[str, SiteStatistics]) -> Scaled:
     return Scaled(msgspec.structs.replace(schema, fields=tuple(fields)), tuple(found), known)
 
 
-def _known(each: Field, sites: Mapping[str, SiteStatistics], found: list[Finding]) -> Mapping[str, tuple[float, float]]:
+def _known(each: Field, sites: Mapping[str, SiteStatistics], found: list[Finding]) -> Mapping[str, Scaling]:
     """Return by site the mean and deviation of a column that can be; add which cannot."""
     said = {name: site.columns[each.name] for name, site in sites.items()}
-    known = dict[str, tuple[float, float]]()
+    known = dict[str, Scaling]()
     for name, one in said.items():
         if one.mean is None or one.deviation is None:
             continue
@@ -190,16 +190,16 @@ def _known(each: Field, sites: Mapping[str, SiteStatistics], found: list[Finding
             what = f"{name} is left out in column {each.name!r}: values within its bounds have no such statistics."
             found.append(Finding("impossible", each.name, what))
         else:
-            known[name] = one.mean, one.deviation
+            known[name] = Scaling(mean=one.mean, deviation=one.deviation)
     return known
 
 
-def _agreed(each: Field, known: Mapping[str, tuple[float, float]], found: list[Finding]) -> Field:
+def _agreed(each: Field, known: Mapping[str, Scaling], found: list[Finding]) -> Field:
     """Return a column with the median of its sites as scaling; add which sites are far from it."""
-    mean, deviation = (float(f"{value:.12g}") for value in np.median([*known.values()], axis=0))
-    if apart := [name for name, (own, _) in known.items() if abs(own - mean) > APART * deviation]:
-        what = f"{', '.join(apart)}: the mean of column {each.name!r} is {APART:g} deviations from that of the others"
-        found.append(Finding("unit", each.name, f"{what}. Is it in another unit?", error=False))
+    middle = np.median([[own.mean, own.deviation] for own in known.values()], axis=0)
+    mean, deviation = (float(f"{value:.12g}") for value in middle)
+    if question := unit_question(each.name, known):
+        found.append(Finding("unit", each.name, question, error=False))
     scaling, impute = Scaling(mean=mean, deviation=deviation), each.use.impute
     if impute is not None and impute.value is not None:
         impute = msgspec.structs.replace(impute, value=mean)
@@ -221,7 +221,7 @@ def _possible(each: Field, mean: float, deviation: float) -> bool:
     return deviation - slack <= math.sqrt(max((inner - low) * (high - inner), 0.0)) * (1 + 1e-9)
 
 
-def told(sites: Sequence[SiteStatistics]) -> str:
+def together(sites: Sequence[SiteStatistics]) -> str:
     """Return in a sentence what the sites have together."""
     classes = {name: sum(site.classes.get(name, 0) for site in sites) for name in (sites[0].classes if sites else ())}
     listed = "".join(f", {name} about {count:,}" for name, count in classes.items())

@@ -29,7 +29,7 @@ from phalanx.data import Dataset, Schema
 from phalanx.data.table_files import TableFile
 from phalanx.flower import codec
 from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, brief
-from phalanx.flower.contract import ClientExamples, check_outputs, examples_of, module_of, schema_of
+from phalanx.flower.contract import ClientExamples, UnderContract, check_outputs, examples_of
 from phalanx.flower.files import private_file
 from phalanx.flower.gate import OtherCoordinatorError, gated
 from phalanx.flower.identity import load_key, public_bytes
@@ -46,7 +46,7 @@ KEPT = 3  # turns that a client remembers: a server that crashed may go back by 
 
 
 @dataclass(frozen=True, eq=False)
-class Participant:
+class Participant(UnderContract):
     """The configuration of a client.
 
     Args:
@@ -126,16 +126,6 @@ class Participant:
             load_key(self.key)
         self._check_dtype(sent_tensors(self.module, self.buffers)[0].dtype)
         check_outputs(self.module, self.contract, self.buffers)
-
-    @cached_property
-    def contract(self) -> Schema | None:
-        """The schema; None if there is none."""
-        return schema_of(self.schema)
-
-    @cached_property
-    def module(self) -> nn.Module:
-        """The module that is trained."""
-        return module_of(self.model, self.contract)
 
     @cached_property
     def examples(self) -> ClientExamples:

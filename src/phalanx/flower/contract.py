@@ -5,6 +5,7 @@ Both have the schema; its digest is in each signed answer.  A client whose table
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,9 +41,22 @@ class ClientExamples(NamedTuple):
     held_out: Dataset | None
 
 
-def schema_of(given: Schema | Path | str | None) -> Schema | None:
-    """Return a schema, read from its file if a path is given."""
-    return given if given is None or isinstance(given, Schema) else Schema.load(given)
+class UnderContract:
+    """What both sides make of a schema and a model, each of which can be given in two ways."""
+
+    model: nn.Module | Model
+    schema: Schema | Path | str | None
+
+    @cached_property
+    def contract(self) -> Schema | None:
+        """The schema, read from its file if a path was given; None if there is none."""
+        given = self.schema
+        return given if given is None or isinstance(given, Schema) else Schema.load(given)
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The module that is trained; a description is built for the inputs and classes of the schema."""
+        return module_of(self.model, self.contract)
 
 
 def examples_of(data: Dataset | TableFile | Path | str, schema: Schema | None) -> ClientExamples:
@@ -160,13 +174,13 @@ def refusal(error: UnfitTableError) -> str:
     return ", ".join(found[:MOST])
 
 
-def in_words(told: str, schema: Schema) -> str:
+def in_words(codes: str, schema: Schema) -> str:
     """Return a refusal in words, with names of columns that the schema has; empty if it is none."""
-    return ", ".join(_in_words(told, schema))
+    return ", ".join(_in_words(codes, schema))
 
 
-def _in_words(told: str, schema: Schema) -> Iterator[str]:
-    for part in told.split(", ")[:MOST]:
+def _in_words(codes: str, schema: Schema) -> Iterator[str]:
+    for part in codes.split(", ")[:MOST]:
         code, *numbers = part.split(" ")
         if code not in CODES or len(numbers) != 2 or not all(re.fullmatch("[0-9]{1,9}", each) for each in numbers):
             return

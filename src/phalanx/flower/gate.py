@@ -76,6 +76,6 @@ def received(text: object, schema: Schema | None = None) -> str:
         schema: of the federation, whose columns a refusal means.
     """
     reason = next((reason for reason in REASONS if reason in str(text)), "")
-    told = re.search(rf"{MISFIT}: ([a-z0-9 ,]+)", str(text)[:LONGEST]) if reason == MISFIT and schema else None
-    columns = contract.in_words(told[1], schema) if told and schema else ""
+    found = re.search(rf"{MISFIT}: ([a-z0-9 ,]+)", str(text)[:LONGEST]) if reason == MISFIT and schema else None
+    columns = contract.in_words(found[1], schema) if found and schema else ""
     return f"{reason}: {columns}" if columns else reason

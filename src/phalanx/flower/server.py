@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Train
 from phalanx.flower.audit import AUDIT, Audit, Note
 from phalanx.flower.codec import Transfer
-from phalanx.flower.contract import check_outputs, inputs_of, module_of, schema_of
+from phalanx.flower.contract import UnderContract, check_outputs, inputs_of
 from phalanx.flower.files import only_for_owner
 from phalanx.flower.identity import Roster
 from phalanx.flower.logs import Form, WarningLog, configure_logs, log_fields, logged_warnings
@@ -64,7 +64,7 @@ EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients re
 
 
 @dataclass(frozen=True, eq=False)
-class Coordinator:
+class Coordinator(UnderContract):
     """The configuration of the server.
 
     Args:
@@ -156,16 +156,6 @@ class Coordinator:
             )
         if self.influence is not None and self.influence < 1:
             raise ValueError(f"influence must be at least 1, the number of attackers, or None, got {self.influence}.")
-
-    @cached_property
-    def contract(self) -> Schema | None:
-        """The schema; None if there is none."""
-        return schema_of(self.schema)
-
-    @cached_property
-    def module(self) -> nn.Module:
-        """The module with the values with which training begins."""
-        return module_of(self.model, self.contract)
 
     @property
     def title(self) -> str:
