@@ -1,6 +1,7 @@
 """Who does what, and what becomes of the dead: with a stand-in for Ray, in which workers die as they are told to."""
 
 import itertools
+import threading
 
 import pytest
 
@@ -165,11 +166,23 @@ def test_where_no_worker_begins_at_all_it_is_told(at, monkeypatch):
         pass
 
 
-def test_a_cluster_whose_cpus_are_taken_is_not_waited_for(at, monkeypatch):
-    monkeypatch.setattr(module, "FREED", 0.01)
+def test_a_cluster_whose_cpus_are_taken_is_not_waited_for_long(at, monkeypatch, caplog):
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "FREED", 0.3)
     at(Cluster(cpus=0))
     with pytest.raises(InfeasibleError, match="None of the 0 CPUs of the Ray cluster is free"), crew():
         pass
+    assert [record.getMessage() for record in caplog.records] == [
+        "none of the 0 CPUs of the Ray cluster is free: waiting up to 0.3 s for one"
+    ]
+
+
+def test_cpus_that_workers_give_back_late_are_waited_for(at, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    cluster = at(Cluster(cpus=0))
+    threading.Timer(0.3, lambda: setattr(cluster, "cpus", 2)).start()
+    with crew() as made:
+        assert made.places == 2
 
 
 def test_a_worker_that_computes_other_bits_is_refused_and_all_are_sent_home(at):

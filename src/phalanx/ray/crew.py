@@ -26,7 +26,8 @@ from phalanx.version import VERSION
 log = logging.getLogger("phalanx.ray")
 
 START = 180.0  # seconds that a worker has to begin, if there is no other
-FREED = 5.0  # seconds after which the CPUs of workers that have ended are free
+PATIENCE = 5.0  # seconds in which the CPUs of workers that have ended become free
+FREED = 60.0  # the same on a busy machine, where none is free
 REACH = 10.0  # seconds in which the head of a cluster must take a connection
 TRIES = 3  # workers that may die over a task
 STATISTICS = "RAY_USAGE_STATS_ENABLED"  # environment variable: whether Ray sends usage statistics
@@ -174,14 +175,18 @@ class Crew(WorkerPool):
 
     def _room(self) -> int:
         """Return the possible number of workers; wait a little for CPUs of workers that have just ended."""
-        deadline = time.monotonic() + FREED
+        began, said = time.monotonic(), False
         while True:
             free, known = _cpus(ray.available_resources), _cpus(ray.cluster_resources)
             wanted = self.count or known
             if free >= min(wanted, known) > 0:
                 return min(wanted, known)
-            if time.monotonic() >= deadline:
+            waited = time.monotonic() - began
+            if waited >= (FREED if free < 1 else PATIENCE):
                 break
+            if waited >= PATIENCE and not said:
+                said = True
+                log.warning("none of the %d CPUs of the Ray cluster is free: waiting up to %g s for one", known, FREED)
             time.sleep(0.1)
         if free < 1:
             raise InfeasibleError(
