@@ -62,6 +62,18 @@ def test_tuning_has_conditions_of_its_own_and_a_failure_counts_as_nothing():
         found(lambda plan: True)
 
 
+def test_a_method_whose_tuning_runs_are_all_left_out_has_no_setting():
+    study = Study(
+        replace(BASE, clients=4, byzantine=1),
+        {"algorithm.aggregate": {"krum": Krum(1)}},
+        tuning=Tuning("algorithm.aggregate", {"all": LRS}, 3, (50,)),
+        leave_out=True,
+    )
+    assert not study.trial.planned
+    with pytest.raises(NoSettingError, match="krum: no setting .* all are left out, as no run can be carried out"):
+        study.tuned(Results("trial", {n: tuple(v) for n, v in study.trial.axes.items()}, []))
+
+
 def test_a_study_is_not_evaluated_before_its_tuning_is_complete():
     with pytest.raises(InfeasibleError, match="2 tuning runs without a record"):
         STUDY.tuned(Results("trial", {}, [], missing=2))

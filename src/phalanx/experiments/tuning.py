@@ -129,8 +129,9 @@ class Tuning:
         for method in methods:
             found = self.candidates(method)
             rows = {name: results.where({self.axis: _variant(method, name)}) for name in found}
-            means = {name: sum(row.value("accuracy") or 0.0 for row in of) / max(map(len, rows.values()))
-                     for name, of in rows.items()}  # fmt: skip
+            if not (most := max(map(len, rows.values()))):
+                raise NoSettingError(method, ["all are left out, as no run can be carried out"])
+            means = {name: sum(row.value("accuracy") or 0.0 for row in of) / most for name, of in rows.items()}
             best = max(means, key=lambda name: means[name])
             if not means[best]:
                 raise NoSettingError(method, [row.trace.error for of in rows.values() for row in of if row.trace.error])
