@@ -22,7 +22,7 @@ from phalanx.flower.certificates import make_certificates, make_secret
 from phalanx.flower.client import ClientMemory, RememberedTurn
 from phalanx.flower.codec import TaskMessage
 from phalanx.flower.demo import deal
-from phalanx.flower.identity import public_bytes
+from phalanx.flower.identity import EnrolmentRequest
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def folder(tmp_path):
     make_certificates(tmp_path / "certificates", ["127.0.0.1"])
     make_secret(tmp_path / "superexec.secret")
     key = new_key(tmp_path / "key.pem")
-    Roster().adding("Lyon", public_bytes(key)).save(tmp_path / "roster.yaml")
+    Roster().adding(EnrolmentRequest.sign("Lyon", key)).save(tmp_path / "roster.yaml")
     return tmp_path
 
 

@@ -18,7 +18,7 @@ from phalanx.core import Verdict
 from phalanx.flower import Roster, load_key
 from phalanx.flower.audit import Entry
 from phalanx.flower.demo import plan_of
-from phalanx.flower.identity import public_bytes
+from phalanx.flower.identity import EnrolmentRequest, as_text, public_bytes
 from phalanx.flower.live import in_words
 from phalanx.flower.local import LocalFederation
 from phalanx.flower.register import SERVED
@@ -36,18 +36,29 @@ def _here(tmp_path, monkeypatch):
 
 def new_key(name, capsys):
     assert main(["flower", "key", name]) == 0
-    (text,) = re.findall(r"Public key, for the coordinator: (ed25519:\S+)", capsys.readouterr().out)
+    (text,) = re.findall(r"Public key: (ed25519:\S+)", capsys.readouterr().out)
     return text
 
 
+def request(name, key):
+    """The file of the request of a client with a new key."""
+    assert main(["flower", "key", key]) == 0
+    assert main(["flower", "request", name, key, "--out", f"{key}.json"]) == 0
+    return f"{key}.json"
+
+
 def test_a_client_from_its_key_to_its_end(tmp_path, capsys):
-    first, second, third = (new_key(f"{name}.pem", capsys) for name in "abc")
-    assert main(["flower", "enrol", "Lyon", first]) == 0
-    assert main(["flower", "enrol", "St. Mary's [bold]", second]) == 0
-    assert "St. Mary's [bold] is client 1." in capsys.readouterr().out
+    assert main(["flower", "enrol", request("Lyon", "a.pem")]) == 0
+    assert main(["flower", "enrol", request("St. Mary's [bold]", "b.pem")]) == 0
+    first, second = (as_text(public_bytes(load_key(Path(f"{name}.pem")))) for name in "ab")
+    said = capsys.readouterr().out
+    assert "St. Mary's [bold] is client 1." in said
+    assert f"Its key, which it must read to you, by telephone or in person: {second}" in said
+    assert f"Read this to the coordinator, by telephone or in person: {second}" in said
     roster = Roster.load(tmp_path / "roster.yaml")
     assert roster.owner(public_bytes(load_key(tmp_path / "b.pem"))).id == 1
-    assert main(["flower", "rotate", "1", third]) == 0
+    assert main(["flower", "rotate", "1", request("St. Mary's [bold]", "c.pem")]) == 0
+    third = as_text(public_bytes(load_key(Path("c.pem"))))
     assert main(["flower", "readmit", "1"]) == 0
     assert main(["flower", "revoke", "0"]) == 0
     capsys.readouterr()
@@ -57,7 +68,7 @@ def test_a_client_from_its_key_to_its_end(tmp_path, capsys):
 
 
 def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsys):
-    assert main(["flower", "enrol", "Lyon", new_key("a.pem", capsys)]) == 0
+    assert main(["flower", "enrol", request("Lyon", "a.pem")]) == 0
     assert main(["flower", "revoke", "0"]) == 0
     assert main(["flower", "readmit", "0"]) == 2
     assert "Client 0 (Lyon) is revoked. Give --revoked if it is to take part again" in capsys.readouterr().err
@@ -70,7 +81,11 @@ def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsy
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        (["enrol", "Lyon", "abc"], "A public key must be ed25519: followed by 44 characters of base64, got 'abc'."),
+        (["enrol", "none.json"], "There is no request none.json. The client makes it with `phalanx flower request`."),
+        (
+            ["request", "Lyon", "none.pem"],
+            "There is no key file none.pem. Make one with `phalanx flower key none.pem`.",
+        ),
         (["revoke", "3"], "There is no roster roster.yaml. Make one with `phalanx flower enrol`."),
         (["up", "--clients", "0"], "--clients must be at least 1, got 0."),
         (["up", "--steps", "0"], "--steps must be at least 1, got 0."),
@@ -80,10 +95,13 @@ def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsy
         (["certificates", "a b"], "A host must be an address such as 10.0.0.7, or a name of letters"),
         (["certificates", "münchen.example"], "Write names in other alphabets in their xn-- form."),
         (["up", "--client", "2"], "There is no option --client. Did you mean --clients?"),
-        ([], "Give a command: up, watch, key, certificates, enrol, revoke, readmit, rotate, roster."),
-        (["enroll"], "There is no command enroll. Did you mean enrol? There are: up, watch, key, certificates, enrol,"),
+        ([], "Give a command: up, watch, key, request, certificates, enrol, revoke, readmit, rotate, roster."),
+        (
+            ["enroll"],
+            "There is no command enroll. Did you mean enrol? There are: up, watch, key, request, certificates,",
+        ),
         (["key"], "Give FILE as well, as in `phalanx flower key FILE`."),
-        (["enrol", "Lyon"], "Give KEY as well, as in `phalanx flower enrol NAME KEY`."),
+        (["enrol"], "Give REQUEST as well, as in `phalanx flower enrol REQUEST`."),
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(command, why, capsys):
@@ -99,6 +117,27 @@ def test_a_key_is_not_written_over(capsys):
     new_key("a.pem", capsys)
     assert main(["flower", "key", "a.pem"]) == 2
     assert "There is a a.pem, and a key is not written over" in capsys.readouterr().err
+
+
+def test_a_request_is_not_written_over_unasked(capsys):
+    made = request("Lyon", "a.pem")
+    again = ["flower", "request", "Nice", "a.pem", "--out", made]
+    assert main(again) == 2
+    assert "There is a a.pem.json already" in capsys.readouterr().err
+    assert main([*again, "--again"]) == 0
+    assert EnrolmentRequest.load(Path(made)).name == "Nice"
+
+
+def test_nobody_is_enrolled_without_a_proof_and_the_roster_stays_as_it_was(tmp_path, capsys):
+    made = request("Lyon", "a.pem")
+    assert main(["flower", "enrol", made]) == 0
+    before = (tmp_path / "roster.yaml").read_bytes()
+    forged = (tmp_path / made).read_text().replace("Lyon", "Nice")
+    (tmp_path / "forged.json").write_text(forged)
+    for name, why in ((made, "Each client needs its own key"), ("forged.json", "not signed by the key that it names")):
+        assert main(["flower", "enrol", name]) == 2
+        assert why in capsys.readouterr().err
+        assert (tmp_path / "roster.yaml").read_bytes() == before
 
 
 def test_the_help_speaks_of_paths_and_of_no_classes(capsys):

@@ -21,6 +21,7 @@ from phalanx.data import Dataset
 from phalanx.flower import InProcessGrid, client_app, coordinate, new_key
 from phalanx.flower.audit import AUDIT, read
 from phalanx.flower.demo import DIGITS_SCHEMA, SAFE, as_table, deal, plan_of
+from phalanx.flower.identity import EnrolmentRequest
 from phalanx.flower.live import lines, status
 from phalanx.promises import Setting, promise
 from phalanx.training.evaluation import evaluate
@@ -89,7 +90,7 @@ def trained(hospitals, digits, folder, change=lambda app: app, attack=None):
     for i in range(4):
         rows = slice(i, 1200, 4)
         key = new_key(folder / f"{i}.pem")
-        roster = roster.adding(f"hospital-{i}", key.public_key().public_bytes_raw())
+        roster = roster.adding(EnrolmentRequest.sign(f"hospital-{i}", key))
         config = written(folder, i, x[rows], y[rows])
         made = hospitals("client").participant(Context(1, 1, config, RecordDict(), {}))
         if i == 3 and attack is not None:
@@ -170,7 +171,7 @@ def test_four_hospitals_train_a_model_that_none_has_data_for_alone(hospitals, di
     for i in range(4):
         rows = slice(i, 1200, 4)
         key = new_key(tmp_path / f"{i}.pem")
-        roster = roster.adding(f"hospital-{i}", key.public_key().public_bytes_raw())
+        roster = roster.adding(EnrolmentRequest.sign(f"hospital-{i}", key))
         config[FIRST_NODE + i] = written(tmp_path, i, x[rows], y[rows])
     roster.save(tmp_path / "roster.yaml")
     assert len(KEYS) >= 4

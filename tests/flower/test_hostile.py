@@ -25,7 +25,7 @@ from phalanx.flower.clock import AwakeClock
 from phalanx.flower.codec import WORDS, Malformed, TaskMessage, signing_input, task_content
 from phalanx.flower.deadlines import LATELY, Deadlines
 from phalanx.flower.gate import ANOTHER_COORDINATOR
-from phalanx.flower.identity import as_text, new_key, public_bytes, signed_by
+from phalanx.flower.identity import EnrolmentRequest, as_text, new_key, public_bytes, signed_by
 from phalanx.flower.logs import configure_logs, log
 from phalanx.flower.register import AT_ONCE, LISTED, Register
 from phalanx.runs.federation import Federation
@@ -56,14 +56,21 @@ def at_once(works):
     assert failures == []
 
 
+def requested(path, name, key):
+    """The file of a client's request."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(EnrolmentRequest.sign(name, key).text)
+    return path
+
+
 def test_twelve_clients_that_are_enrolled_at_once_are_all_kept(tmp_path):
     path = str(tmp_path / "roster.yaml")
-    keys = [as_text(public_bytes(key)) for key in KEYS]
-    at_once([lambda k=k: main(["flower", "enrol", f"clinic {k}", keys[k], "--roster", path]) for k in range(12)])
+    files = [str(requested(tmp_path / "requests" / f"{k}.json", f"clinic {k}", KEYS[k])) for k in range(12)]
+    at_once([lambda k=k: main(["flower", "enrol", files[k], "--roster", path]) for k in range(12)])
     roster = Roster.load(tmp_path / "roster.yaml")
     assert sorted(m.id for m in roster.members) == list(range(12))
     assert {m.name for m in roster.members} == {f"clinic {k}" for k in range(12)}
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".roster.yaml.lock", "roster.yaml"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".roster.yaml.lock", "requests", "roster.yaml"]
 
 
 def test_a_revocation_is_not_undone_by_an_enrolment_that_began_before_it(tmp_path, monkeypatch):
@@ -71,13 +78,13 @@ def test_a_revocation_is_not_undone_by_an_enrolment_that_began_before_it(tmp_pat
     roster_of(4).save(path)
     reading, adding = threading.Event(), Roster.adding
 
-    def slowly(roster, name, key):
+    def slowly(roster, request):
         reading.set()
         time.sleep(0.5)
-        return adding(roster, name, key)
+        return adding(roster, request)
 
     monkeypatch.setattr(Roster, "adding", slowly)
-    enrol = ["flower", "enrol", "fifth", as_text(public_bytes(KEYS[9])), "--roster", str(path)]
+    enrol = ["flower", "enrol", str(requested(tmp_path / "fifth.json", "fifth", KEYS[9])), "--roster", str(path)]
     thread = threading.Thread(target=main, args=(enrol,))
     thread.start()
     assert reading.wait(30)
@@ -397,7 +404,8 @@ def test_a_new_roster_names_its_coordinator_and_an_old_one_is_left_as_it_is(tmp_
     new, old = tmp_path / "new.yaml", tmp_path / "old.yaml"
     roster_of(1).save(old)
     for path in (new, old):
-        assert main(["flower", "enrol", "fifth", as_text(public_bytes(KEYS[9])), "--roster", str(path)]) == 0
+        made = requested(tmp_path / "fifth.json", "fifth", KEYS[9])
+        assert main(["flower", "enrol", str(made), "--roster", str(path)]) == 0
     name = Roster.load(new).coordinator
     assert len(name) == 16
     assert f'coordinator="{name}"' in capsys.readouterr().out
@@ -424,13 +432,14 @@ def printable(text):
 
 def test_a_name_is_escaped_wherever_it_is_shown(tmp_path, capsys):
     path = tmp_path / "roster.yaml"
-    assert main(["flower", "enrol", HOSTILE_NAME, as_text(public_bytes(KEYS[0])), "--roster", str(path)]) == 0
+    made = requested(tmp_path / "request.json", HOSTILE_NAME, KEYS[0])
+    assert main(["flower", "enrol", str(made), "--roster", str(path)]) == 0
     assert main(["flower", "roster", "--roster", str(path)]) == 0
     said = capsys.readouterr().out
     assert printable(said)
     assert r"\x1b[2J" in said
     assert r"\u202e" in said
-    assert len(said.splitlines()) == 3, "two for the enrolment, one for the roster"
+    assert len(said.splitlines()) == 4, "three for the enrolment, one for the roster"
     member = Roster.load(path).members[0]
     assert printable(str(member))
 

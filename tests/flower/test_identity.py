@@ -1,13 +1,28 @@
 """Keys and the roster."""
 
+import base64
 import dataclasses
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
+import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from flower.federations import KEYS, roster_of
 from phalanx.flower import Member, Roster, load_key, new_key
-from phalanx.flower.identity import P, as_text, from_text, is_owned, public_bytes, signed_by
+from phalanx.flower.identity import (
+    AHEAD,
+    LONGEST_NAME,
+    VALID,
+    EnrolmentRequest,
+    P,
+    as_text,
+    from_text,
+    is_owned,
+    public_bytes,
+    signed_by,
+)
 
 
 def test_a_key_is_read_as_it_was_made_and_by_nobody_else(tmp_path):
@@ -70,11 +85,115 @@ def test_keys_that_are_no_points_or_have_two_forms_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("", "needs a name"), (" \t", "needs a name"), ("Clinic-1", "Client 1 .clinic-1. has this name")]
+    ("name", "why"),
+    [
+        ("", "needs a name"),
+        (" \t", "needs a name"),
+        ("x" * (LONGEST_NAME + 1), "A name has at most 100 characters, got 101"),
+        ("Clinic-1", r"its own name, but clients 1 \(clinic-1\) and 2 \(Clinic-1\) share clinic-1"),
+        (" \uff23linic-1", "its own name"),  # a wide letter
+    ],
 )
-def test_names_are_not_empty_and_of_one_client(name, why):
+def test_names_are_not_empty_and_of_one_client(name, why, tmp_path):
     with pytest.raises(ValueError, match=why):
-        roster_of(2).adding(name, public_bytes(KEYS[5]))
+        roster_of(2).adding(EnrolmentRequest.sign(name, KEYS[5]))
+    entries = [
+        {"id": i, "name": n, "key": as_text(public_bytes(KEYS[i]))} for i, n in enumerate(("a", "clinic-1", name))
+    ]
+    (tmp_path / "roster.yaml").write_text(yaml.safe_dump({"clients": entries}))
+    if len(name) <= LONGEST_NAME:
+        with pytest.raises(ValueError, match=r"is not a roster: (Client 2 has no name|Each client needs its own name)"):
+            Roster.load(tmp_path / "roster.yaml")
+
+
+# --- requests
+
+
+def requested(**changes):
+    """A request of a client, with fields that somebody changed."""
+    return {**msgspec.json.decode(EnrolmentRequest.sign("Lyon", KEYS[0]).text), **changes}
+
+
+def loaded(path, content, now=None):
+    path.write_bytes(msgspec.json.encode(content))
+    return EnrolmentRequest.load(path, now)
+
+
+def test_a_request_proves_that_its_maker_holds_the_key(tmp_path):
+    made = EnrolmentRequest.sign("St. Mary's", KEYS[0])
+    (tmp_path / "request.json").write_bytes(made.text)
+    assert EnrolmentRequest.load(tmp_path / "request.json") == made
+    (member,) = Roster().adding(made).members
+    assert (member.id, member.name, member.key) == (0, "St. Mary's", public_bytes(KEYS[0]))
+    private = KEYS[0].private_bytes_raw()
+    for secret in (private, base64.b64encode(private), private.hex().encode()):
+        assert secret not in made.text
+
+
+NOT_SIGNED = "it is not signed by the key that it names"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"name": "Nice"}, NOT_SIGNED),
+        ({"key": as_text(public_bytes(KEYS[1]))}, NOT_SIGNED),
+        ({"time": "2026-11-26T12:00:00Z"}, NOT_SIGNED),
+        ({"signature": base64.b64encode(bytes(64)).decode()}, NOT_SIGNED),
+        ({"signature": ""}, NOT_SIGNED),
+        ({"signature": "no base64"}, "signature"),
+        ({"key": as_text((1).to_bytes(32, "little"))}, "anybody, or nobody, can sign for it"),
+        ({"key": "ed25519:AAAA"}, "A public key must be"),
+        ({"name": " "}, "needs a name"),
+        ({"time": "2026-11-26T12:00:00+01:00"}, "not in UTC"),
+        ({"version": 2}, "version"),
+        ({"phalanx": "another"}, "another"),
+        ({"more": 1}, "more is unknown here"),
+    ],
+)
+def test_a_request_that_its_key_has_not_signed_is_refused(changes, why, tmp_path):
+    assert loaded(tmp_path / "request.json", requested()).name == "Lyon"
+    with pytest.raises(ValueError, match=rf"request\.json is no request of a client: .*{why}"):
+        loaded(tmp_path / "request.json", requested(**changes))
+
+
+def test_a_key_of_low_order_cannot_request_though_it_has_a_signature_for_all(tmp_path):
+    """The forged signature is valid for any message, and the point is refused all the same."""
+    forged = {
+        "key": as_text((1).to_bytes(32, "little")),
+        "signature": base64.b64encode(bytes([1, *bytes(63)])).decode(),
+    }
+    with pytest.raises(ValueError, match="anybody, or nobody, can sign for it"):
+        loaded(tmp_path / "request.json", requested(**forged))
+
+
+@pytest.mark.parametrize("off", [VALID + timedelta(seconds=2), -AHEAD - timedelta(seconds=2)])
+def test_a_request_is_of_no_use_later_and_none_comes_from_the_future(off, tmp_path):
+    time = datetime.now(UTC)
+    for now, good in ((time + off, False), (time + off * 0.99, True)):
+        if good:
+            assert loaded(tmp_path / "r.json", requested(), now).name == "Lyon"
+        else:
+            with pytest.raises(ValueError, match="can be used for 30 days from then on"):
+                loaded(tmp_path / "r.json", requested(), now)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"junk", b"\xff", b"{" * 20_000, b'"' + b"x" * 20_000 + b'"'])
+def test_what_is_no_request_is_refused(content, tmp_path):
+    (tmp_path / "request.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"request\.json is no request of a client"):
+        EnrolmentRequest.load(tmp_path / "request.json")
+
+
+def test_a_new_key_is_for_the_client_that_has_signed_for_it():
+    roster = roster_of(2)
+    assert roster.rekeying(1, EnrolmentRequest.sign("Clinic-1", KEYS[7])).active[1].key == public_bytes(KEYS[7])
+    with pytest.raises(ValueError, match="The request is of clinic-0, and client 1 is clinic-1"):
+        roster.rekeying(1, EnrolmentRequest.sign("clinic-0", KEYS[7]))
+    with pytest.raises(ValueError, match="There is no client 9"):
+        roster.rekeying(9, EnrolmentRequest.sign("clinic-9", KEYS[7]))
+    with pytest.raises(ValueError, match="Each client needs its own key"):
+        roster.rekeying(1, EnrolmentRequest.sign("clinic-1", KEYS[0]))
 
 
 def test_a_roster_is_read_as_it_was_written(tmp_path):
@@ -94,13 +213,13 @@ def test_a_roster_is_changed_in_a_copy():
 
 
 def test_ids_are_never_given_twice():
-    roster = roster_of(2).changing(1, revoked=True).adding("new", public_bytes(KEYS[5]))
+    roster = roster_of(2).changing(1, revoked=True).adding(EnrolmentRequest.sign("new", KEYS[5]))
     assert [m.id for m in roster.members] == [0, 1, 2]
 
 
 def test_nobody_takes_part_twice():
     with pytest.raises(ValueError, match=r"its own key, but clients 1 \(clinic-1\) and 2 .*share ed25519:"):
-        roster_of(2).adding("sybil", public_bytes(KEYS[1]))
+        roster_of(2).adding(EnrolmentRequest.sign("sybil", KEYS[1]))
     with pytest.raises(ValueError, match=r"its own id, but clients 0 \(a\) and 0 \(b\) share 0"):
         Roster((Member(0, "a", public_bytes(KEYS[0])), Member(0, "b", public_bytes(KEYS[1]))))
 

@@ -22,7 +22,8 @@ from phalanx.flower import live
 from phalanx.flower.audit import AUDIT, Entry, read
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
 from phalanx.flower.demo import deal, write_app
-from phalanx.flower.identity import Roster, as_text, from_text, new_key, public_bytes
+from phalanx.flower.files import replace_durably
+from phalanx.flower.identity import EnrolmentRequest, Roster, as_text, load_key, new_key, public_bytes
 from phalanx.flower.local import LOGS, ROSTER, LocalFederation
 from phalanx.flower.register import SERVED
 from phalanx.flower.status import STATUS
@@ -246,7 +247,7 @@ def key(options: Options, console: Console) -> int:
             "another name, or move it away."
         ) from error
     console.print(f"Private key: {escape(str(options.file))}. It stays here.", soft_wrap=True)
-    console.print(f"Public key, for the coordinator: {as_text(public_bytes(made))}", soft_wrap=True)
+    console.print(f"Public key: {as_text(public_bytes(made))}", soft_wrap=True)
     return 0
 
 
@@ -268,15 +269,32 @@ def certificates(options: Options, console: Console) -> int:
     return 0
 
 
+def request(options: Options, console: Console) -> int:
+    """Sign a request to be enrolled."""
+    if options.out.exists() and not options.again:
+        raise InfeasibleError(f"There is a {options.out} already. Choose another --out, or give --again.")
+    made = EnrolmentRequest.sign(options.name, load_key(options.key))
+    replace_durably(options.out, made.text)
+    console.print(f"Request, for the coordinator: {escape(str(options.out))}. The private key stays here.",
+                  soft_wrap=True)  # fmt: skip
+    console.print(f"Read this to the coordinator, by telephone or in person: {made.key}", soft_wrap=True)
+    return 0
+
+
 def enrol(options: Options, console: Console) -> int:
     """Add a client to the roster."""
-    key = from_text(options.key)
-    roster = Roster.edit(options.roster, lambda roster: roster.adding(options.name, key), new=True)
+    made = EnrolmentRequest.load(options.request)
+    roster = Roster.edit(options.roster, lambda roster: roster.adding(made), new=True)
     console.print(f"{escape(roster.members[-1].name)} is client {roster.members[-1].id}.", soft_wrap=True)
+    console.print(_compare(made), soft_wrap=True)
     if roster.coordinator:
         console.print(f'It answers this coordinator only: --node-config \'coordinator="{roster.coordinator}" ...\'',
                       soft_wrap=True, markup=False)  # fmt: skip
     return 0
+
+
+def _compare(made: EnrolmentRequest) -> str:
+    return f"Its key, which it must read to you, by telephone or in person: {made.key}"
 
 
 def revoke(options: Options, console: Console) -> int:
@@ -300,7 +318,11 @@ def readmit(options: Options, console: Console) -> int:
 
 def rotate(options: Options, console: Console) -> int:
     """Replace the key of a client."""
-    return _changed(options, console, "has a new key", lambda roster: {"key": from_text(options.key)})
+    made = EnrolmentRequest.load(options.request)
+    Roster.edit(options.roster, lambda roster: roster.rekeying(options.client, made))
+    console.print(f"Client {options.client} has a new key.")
+    console.print(_compare(made), soft_wrap=True)
+    return 0
 
 
 def _changed(options: Options, console: Console, what: str, fields: Callable[[Roster], Mapping[str, Any]]) -> int:

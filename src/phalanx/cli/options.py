@@ -518,12 +518,13 @@ FLOWER = "Real clients over Flower: keys, the roster of who may take part, a loc
 FLOWER_ACTIONS = {
     "up": "Start a federation on this machine, each client a process, and run the demonstration.",
     "watch": "Watch a run that goes on: rounds, who is there, the last verdicts.",
-    "key": "Make a client's private key, and show the public one, which the coordinator enters.",
+    "key": "Make a client's private key, and show the public one. The private key stays where it was made.",
+    "request": "Sign a client's request to be enrolled, which proves that it holds its key.",
     "certificates": "Make the certificates of a coordinator, for TLS.",
-    "enrol": "Enter a client in the roster.",
+    "enrol": "Enter a client in the roster, by the request that it has signed.",
     "revoke": "Take a client out. A server that runs notices within seconds.",
     "readmit": "Wipe out a client's strikes. A server that runs notices within seconds.",
-    "rotate": "Give a client a new key.",
+    "rotate": "Give a client a new key, by the request that it has signed with that.",
     "roster": "Show who may take part.",
 }
 
@@ -545,6 +546,12 @@ def flower(action: str) -> Parser:
         parser.add_argument("folder", type=path, help="The run's: what the coordinator calls `folder`.")
     elif action == "key":
         parser.add_argument("file", type=path, help="Where the private key goes.")
+    elif action == "request":
+        parser.add_argument("name", help="Of the client, for people. No other client of the coordinator may have it.")
+        parser.add_argument("key", type=path, help="Its private key, as `phalanx flower key` made it.")
+        help_ = "Where the request goes. (default: %(default)s)"
+        parser.add_argument("--out", "-o", type=path, default=Path("request.json"), metavar="FILE", help=help_)
+        parser.add_argument("--again", action="store_true", help="Write over a file that is there.")
     elif action == "certificates":
         parser.add_argument("hosts", nargs="+", help="Names and addresses under which clients reach it.")
         help_ = "Where they go. (default: %(default)s)"
@@ -557,13 +564,13 @@ def flower(action: str) -> Parser:
 
 
 def _add_roster(parser: Parser, action: str) -> None:
+    help_ = "The file that the client made with `phalanx flower request`."
     if action == "enrol":
-        parser.add_argument("name", help="For people.")
-        parser.add_argument("key", help="Its public key, as `phalanx flower key` has shown it.")
+        parser.add_argument("request", type=path, help=help_)
     elif action != "roster":
         parser.add_argument("client", type=int, help="Its id.")
     if action == "rotate":
-        parser.add_argument("key", help="The new public key.")
+        parser.add_argument("request", type=path, help=help_)
     if action == "readmit":
         help_ = "Also if it was revoked, which is taken back."
         parser.add_argument("--revoked", action="store_true", help=help_)

@@ -1,19 +1,23 @@
 """Identity of clients: keys, signatures, and the roster of the clients that may take part.
 
-Each client holds an Ed25519 key (RFC 8032).  Its public half reaches the coordinator out of band, by telephone or in
-person, and is entered in the roster under the client's id.  From then on only the key identifies the client, not its
-address and not the number that Flower gives its node.
+Each client holds an Ed25519 key (RFC 8032), which it made itself and never sends.  It signs a request to be entered in
+the roster, which proves that it holds the key.  Whose key that is no signature proves: the coordinator compares the
+public half with what the client reads out to it, by telephone or in person.  From then on only the key identifies the
+client, not its address and not the number that Flower gives its node.
 """
 
 import base64
 import binascii
 import secrets
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import yaml
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -27,7 +31,7 @@ from cryptography.hazmat.primitives.serialization import (
 from typing_extensions import override
 
 from phalanx.flower.files import locked, replace_durably, write_secret
-from phalanx.reading import contents, decoded, load
+from phalanx.reading import contents, decoded, from_json, load
 from phalanx.wording import shown, visible
 
 LARGEST = 100_000_000  # bytes of a roster
@@ -35,6 +39,10 @@ KEY, SIGNATURE = 32, 64  # bytes of a public key and of a signature
 PREFIX = "ed25519:"  # of a public key in text
 FIELDS = ("id", "name", "key", "term", "revoked")  # of an entry in the roster
 FORMAT = 2  # version of what is signed; 1 did not name the coordinator
+LARGEST_REQUEST = 10_000  # bytes
+LONGEST_NAME = 100  # characters
+VALID = timedelta(days=30)  # for which a request can be used
+AHEAD = timedelta(hours=1)  # by which the clock of a client can be fast
 
 # Keys
 
@@ -148,6 +156,91 @@ def signed_by(key: bytes, signature: object, stated: bytes) -> bool:
     return True
 
 
+# Requests
+
+
+class EnrolmentRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="phalanx", tag="request"):
+    """The request of a client to be entered in the roster, or to get a new key there.
+
+    There is none that the key in it has not signed: that is checked wherever one is made or read.
+
+    Args:
+        name: of the client, for people.
+        key: its public key, as text.
+        time: when it was signed, in UTC.
+        signature: of the key over the other fields.
+
+    Raises:
+        ValueError: a field is not valid, or the signature is not of this key over these fields.
+    """
+
+    name: str
+    key: str
+    time: datetime
+    signature: bytes
+    version: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        named(self.name)
+        if self.time.utcoffset() != timedelta(0):
+            raise ValueError("its time is not in UTC. Make it with `phalanx flower request`.")
+        if not signed_by(from_text(self.key), self.signature, _requested(self.name, self.key, self.time)):
+            raise ValueError(
+                "it is not signed by the key that it names: it was changed, or whoever made it does not hold that key. "
+                "Let the client make another with `phalanx flower request`."
+            )
+
+    @classmethod
+    def sign(cls, name: str, key: Ed25519PrivateKey, now: datetime | None = None) -> "EnrolmentRequest":
+        """Return the request of the owner of a key."""
+        time = (now or datetime.now(UTC)).replace(microsecond=0)
+        public = as_text(public_bytes(key))
+        return cls(name, public, time, key.sign(_requested(name, public, time)))
+
+    @classmethod
+    def load(cls, path: Path, now: datetime | None = None) -> "EnrolmentRequest":
+        """Read a request that somebody sent.
+
+        Raises:
+            ValueError: it is none, not signed by its key, too old, or of a time to come.
+        """
+        if not path.is_file():
+            raise ValueError(f"There is no request {path}. The client makes it with `phalanx flower request`.")
+        try:
+            request = from_json(contents(path, LARGEST_REQUEST), cls)
+        except ValueError as error:
+            raise ValueError(f"{path} is no request of a client: {error}") from error
+        age = (now or datetime.now(UTC)) - request.time
+        if not -AHEAD <= age <= VALID:
+            raise ValueError(
+                f"{path} was signed at {request.time.isoformat()}, and a request can be used for {VALID.days} days "
+                "from then on. Let the client make another, or set the clock that is wrong."
+            )
+        return request
+
+    @property
+    def text(self) -> bytes:
+        """The file of it."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+
+def _requested(name: str, key: str, time: datetime) -> bytes:
+    return statement("request", name, key, time.isoformat())
+
+
+def named(name: str) -> None:
+    """Raise `ValueError` if a text cannot be the name of a client."""
+    if not name.strip():
+        raise ValueError("A client needs a name, by which people know it. Give one, such as Lyon.")
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"A name has at most {LONGEST_NAME} characters, got {len(name):,}: {shown(name)!r}.")
+
+
+def alike(name: str) -> str:
+    """Return what names have in common that people take for one: case, width and spaces do not count."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
 # The roster
 
 
@@ -162,6 +255,9 @@ class Member:
         key: its public key.
         term: strikes start from 0 when this number changes; raising it readmits a suspended client.
         revoked: whether the client may no longer take part. Its id is never reused.
+
+    Raises:
+        ValueError: the name is empty.
     """
 
     id: int
@@ -171,11 +267,13 @@ class Member:
     revoked: bool = False
 
     def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise ValueError(f"Client {self.id} has no name, by which people know it. Give it one, such as Lyon.")
         object.__setattr__(self, "name", visible(self.name))
 
     @override
     def __str__(self) -> str:
-        return f"{self.id} ({self.name})" if self.name else str(self.id)
+        return f"{self.id} ({self.name})"
 
 
 @dataclass(frozen=True)
@@ -189,7 +287,7 @@ class Roster:
             name, and clients that were given none answer it.
 
     Raises:
-        ValueError: two members share an id or a key.
+        ValueError: two members share an id, a key or a name.
     """
 
     members: tuple[Member, ...] = ()
@@ -198,12 +296,12 @@ class Roster:
     def __post_init__(self) -> None:
         owners = dict[tuple[str, str], list[Member]]()
         for member in self.members:
-            for unique in (("id", str(member.id)), ("key", as_text(member.key))):
+            for unique in (("id", str(member.id)), ("key", as_text(member.key)), ("name", alike(member.name))):
                 owners.setdefault(unique, []).append(member)
         for (what, value), sharing in owners.items():
             if len(sharing) > 1:
-                named = " and ".join(map(str, sharing))
-                raise ValueError(f"Each client needs its own {what}, but clients {named} share {value}.")
+                both = " and ".join(map(str, sharing))
+                raise ValueError(f"Each client needs its own {what}, but clients {both} share {value}.")
 
     @property
     def active(self) -> dict[int, Member]:
@@ -214,18 +312,29 @@ class Roster:
         """Return the member, revoked or not, with this public key; None if there is none."""
         return next((m for m in self.members if m.key == key), None)
 
-    def adding(self, name: str, key: bytes) -> "Roster":
+    def adding(self, request: EnrolmentRequest) -> "Roster":
         """Return the roster with one more member, under the next id.
 
         Raises:
-            ValueError: the name is empty, or that of another member; or the key is taken.
+            ValueError: its name or its key is that of another member.
         """
-        if not name.strip():
-            raise ValueError("A client needs a name, by which people know it. Give one, such as Lyon.")
-        if other := next((m for m in self.members if m.name.casefold() == visible(name).casefold()), None):
-            raise ValueError(f"Client {other} has this name already. Give the new one another.")
-        new = Member(max((m.id for m in self.members), default=-1) + 1, name, key)
+        new = Member(max((m.id for m in self.members), default=-1) + 1, request.name, from_text(request.key))
         return replace(self, members=(*self.members, new))
+
+    def rekeying(self, client: int, request: EnrolmentRequest) -> "Roster":
+        """Return the roster with another key of one member, who has signed for it.
+
+        Raises:
+            ValueError: there is no such member, the request names another client, or the key is taken.
+        """
+        changed = self.changing(client, key=from_text(request.key))
+        member = next(m for m in self.members if m.id == client)
+        if alike(member.name) != alike(visible(request.name)):
+            raise ValueError(
+                f"The request is of {shown(request.name)}, and client {client} is {member.name}. Name the client whose "
+                "it is, or let it make one in its own name."
+            )
+        return changed
 
     def changing(self, client: int, **fields: Any) -> "Roster":
         """Return the roster with fields of one member replaced.

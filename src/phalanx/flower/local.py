@@ -21,7 +21,7 @@ from typing import Any
 
 from phalanx.core import InfeasibleError
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates, make_node_key, make_secret
-from phalanx.flower.identity import Roster, new_key, public_bytes
+from phalanx.flower.identity import EnrolmentRequest, Roster, new_key
 from phalanx.signals import undisturbed
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -95,7 +95,7 @@ class LocalFederation:
         roster = Roster(coordinator=self.coordinator)
         for client in range(self.clients):
             key = new_key(self.folder / "keys" / f"client-{client}.pem")
-            roster = roster.adding(f"client-{client}", public_bytes(key))
+            roster = roster.adding(EnrolmentRequest.sign(f"client-{client}", key))
             make_node_key(self.folder / "keys" / f"node-{client}")
         roster.save(self.folder / ROSTER)
         lines = ["[superlink]", 'default = "here"', "[superlink.here]", f'address = "{self.address}"']
