@@ -70,7 +70,7 @@ def test_a_method_whose_tuning_runs_are_all_left_out_has_no_setting():
         leave_out=True,
     )
     assert not study.trial.planned
-    with pytest.raises(NoSettingError, match="krum: no setting .* all are left out, as no run can be carried out"):
+    with pytest.raises(NoSettingError, match=r"krum: no setting .* all are left out, as no run can be carried out"):
         study.tuned(Results("trial", {n: tuple(v) for n, v in study.trial.axes.items()}, []))
 
 
