@@ -1,4 +1,6 @@
-"""What free riders earn under `Rewarded`, which rewards by agreement: the table of docs/intersection.md.
+"""What free riders earn under `Rewarded`, which rewards by agreement.
+
+The table of docs/measurements/everything-at-once.md.
 
 python benchmarks/free_riders.py [--seeds 5] [--rows NAME ...]
 

@@ -1,4 +1,4 @@
-"""Everything at once, and each defence switched off in turn: the table of docs/intersection.md.
+"""Everything at once, and each defence switched off in turn: the table of docs/measurements/everything-at-once.md.
 
 python benchmarks/intersection.py [--seeds 5] [--rows NAME ...]
 

@@ -2,7 +2,8 @@
 
 Ten participants with 600 MNIST images each, a perceptron, 20 rounds, nobody attacks.  A model that knows nothing has
 10 %, and one that always says the same at least 8.9.  Stored: 90.3 %, and 0.2 % with the wrong sign
-(docs/fair-rivals.md).  Updates are cut to norm 0.5 and the network has tanh, as in the authors' program.
+(docs/measurements/xu-lyu-baselines.md).  Updates are cut to norm 0.5 and the network has tanh, as in the authors'
+program.
 """
 
 import torch

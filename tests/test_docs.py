@@ -1,5 +1,6 @@
-"""Pages of rules, threats, weights and clustering: examples are run, every rule has a page, links lead somewhere."""
+"""All pages: examples are run, links lead somewhere, sentences are short, every rule and algorithm has a page."""
 
+import dataclasses
 import doctest
 import re
 import shlex
@@ -9,26 +10,25 @@ import jaxtyping
 import pytest
 import yaml
 
-from phalanx import aggregators, attacks
+from methods import OPTIONS, kinds
+from methods import written as written_options
+from phalanx import aggregators, algorithms, attacks
 from phalanx.aggregators import Aggregator, PreAggregator
 from phalanx.attacks import Attack
 from phalanx.cli.main import main
+from phalanx.core import Algorithm
+from sentences import CODE, sentences, words
 from tolerances import NOTHING, ROW, written
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = sorted((DOCS / "rules").glob("*.md"))
-OVERVIEW, THREATS, WEIGHTING = DOCS / "rules.md", DOCS / "threat-model.md", DOCS / "weighting.md"
-CLUSTERING, CLUSTERED, REPRODUCTION = (DOCS / f"{name}.md" for name in ("clustering", "clustered-fl", "reproduction"))
-CATALYST = DOCS / "catalyst.md"
-RFFL_PAGE, FAIRNESS = DOCS / "rffl.md", DOCS / "fairness.md"
-RIVALS = DOCS / "asynchronous-rules.md"
-ASYNCHRONY = DOCS / "asynchrony.md"
-FAIR_RIVALS = DOCS / "fair-rivals.md"
-CLUSTER_RIVALS, ROBUST_RIVALS = DOCS / "cluster-rivals.md", DOCS / "robust-rivals.md"
-PRIVACY, OPTIMIZERS = DOCS / "privacy.md", DOCS / "optimizers.md"
-TRAINING = DOCS / "training.md"
-BYZANTINE_CFL = DOCS / "byzantine-cfl.md"
-ATTACKERS, COMING_FROM = DOCS / "attackers.md", DOCS / "coming-from.md"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES, METHODS = sorted((DOCS / "rules").glob("*.md")), sorted((DOCS / "methods").glob("*.md"))
+OVERVIEW = DOCS / "rules.md"
+WRITTEN = [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))]  # all that people read
+# Those of scaling.md need a cluster: tests/cluster/test_commands.py
+EXAMPLES = [
+    page for page in WRITTEN if "```python\n>>> " in page.read_text() and page.name != "scaling.md"
+]  # has tests/cluster
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
 RULES = {
     name
@@ -37,31 +37,10 @@ RULES = {
 } | {"DensestMajority"}  # in `aggregators.flame`: that path is in the identity of every run of Catalyst
 COMMANDS = re.findall(r"^phalanx (run .*)$", OVERVIEW.read_text(), re.MULTILINE)
 
-each_page = pytest.mark.parametrize(
-    "page",
-    [
-        OVERVIEW,
-        ATTACKERS,
-        COMING_FROM,
-        WEIGHTING,
-        CLUSTERING,
-        CLUSTERED,
-        BYZANTINE_CFL,
-        CATALYST,
-        RFFL_PAGE,
-        FAIRNESS,
-        RIVALS,
-        CLUSTER_RIVALS,
-        ROBUST_RIVALS,
-        FAIR_RIVALS,
-        ASYNCHRONY,
-        PRIVACY,
-        OPTIMIZERS,
-        TRAINING,
-        *PAGES,
-    ],
-    ids=lambda page: page.stem,
-)
+
+def named(page: Path) -> str:
+    """Return the page's path in the repository without its ending."""
+    return page.relative_to(ROOT).with_suffix("").as_posix()
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -82,7 +61,7 @@ def _as_a_user_sees_it():
     jaxtyping.config.update("jaxtyping_disable", before)
 
 
-@each_page
+@pytest.mark.parametrize("page", EXAMPLES, ids=named)
 @pytest.mark.usefixtures("_as_a_user_sees_it")
 def test_what_a_page_shows_is_what_comes_out(page):
     examples = "\n".join(blocks(page, "python"))
@@ -115,35 +94,55 @@ def test_every_page_is_linked_from_the_overview():
     assert {f"rules/{page.name}" for page in PAGES} <= set(re.findall(r"\]\(([^)#]+)", OVERVIEW.read_text()))
 
 
-LINKED = [
-    OVERVIEW,
-    ATTACKERS,
-    COMING_FROM,
-    THREATS,
-    WEIGHTING,
-    CLUSTERING,
-    CLUSTERED,
-    BYZANTINE_CFL,
-    REPRODUCTION,
-    CATALYST,
-    RFFL_PAGE,
-    FAIRNESS,
-    RIVALS,
-    CLUSTER_RIVALS,
-    ROBUST_RIVALS,
-    FAIR_RIVALS,
-    ASYNCHRONY,
-    PRIVACY,
-    *PAGES,
-]
-
-
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
 def test_every_link_leads_somewhere(page):
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", CODE.sub("", page.read_text())):
         linked = (page.parent / target).resolve() if target else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
+
+
+def test_sentences_are_found_as_people_read_them():
+    text = """# A title. No sentence
+One link, [two words](x.md), and `a piece of code`
+over two lines. Is Cao et al. 2021 one sentence? 3.5 is no end.
+
+- An item
+  of a list.
+- Another: (it has brackets.)
+
+| a table. | With sentences. |
+
+    a formula. Of no words
+
+```
+a command. Or two
+```
+"""
+    assert [words(sentence) for sentence in sentences(text)] == [9, 7, 4, 5, 4]
+
+
+def test_every_algorithm_has_a_page():
+    """Of its own in docs/methods/, or one that the overview names."""
+    exported = [getattr(algorithms, name) for name in algorithms.__all__]
+    concrete = {kind.__name__ for kind in exported if issubclass(kind, Algorithm)} - {"Algorithm"}
+    own = [kind.__name__ for page in METHODS for kind in kinds(page.read_text())]
+    overview = (DOCS / "methods.md").read_text()
+    elsewhere = overview.partition("## With a page elsewhere\n")[2].partition("\n## ")[0]
+    assert len(own) == len({*own})
+    assert {*own, *re.findall(r"`([A-Z]\w+)`", elsewhere)} == concrete
+    for page in METHODS:
+        text = page.read_text()
+        assert f"](methods/{page.name})" in overview
+        for row in ("steps", "the server needs", "tolerates", "gets through", "source"):
+            assert f"\n| {row} | " in text, f"{page.name} does not say: {row}"
+
+
+@pytest.mark.parametrize("page", METHODS, ids=named)
+def test_options_of_methods_are_those_of_the_code(page):
+    text = page.read_text()
+    assert text == written_options(text), "python tests/methods.py"
+    assert bool(OPTIONS.search(text)) == any(dataclasses.fields(kind) for kind in kinds(text))
 
 
 def test_attacks_that_are_named_exist():

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from papers.rffl.setting import FEW, FIXED, FLIP, INVERT, MANY, RAMP, RESCALE, RIDE, SIGNS
 
-PAGE = "docs/fair-rivals.md"
+PAGE = "docs/measurements/xu-lyu-baselines.md"
 REVERSED = (
     "No median has this: a model that knows nothing has 10 %, and one that always says the same at least 8.9. Who goes "
     f"up the loss has it: our median with the wrong sign comes to 0.2 to 0.3 % ({PAGE})."

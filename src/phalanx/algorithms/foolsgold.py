@@ -24,7 +24,7 @@ Where the paper is silent or ambiguous:
 * Reported sizes are not used.
 
 An attacker without an accomplice has full weight.  Honest clients with similar data count as Sybils, and the client
-that is least similar to the others has most of the weight: `docs/fair-rivals.md` has the numbers.
+that is least similar to the others has most of the weight: `docs/measurements/xu-lyu-baselines.md` has the numbers.
 """
 
 from collections.abc import Mapping, Sequence, Set
