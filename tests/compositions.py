@@ -14,7 +14,7 @@ import dataclasses
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,6 +106,7 @@ PARTICIPATION = {
     "joins": {"late": Late(1, 2.0)},
     "leaves": {"availability": Leaves(), "deadline": Deadline(2.0)},
 }
+NONE, ANY, ALONE, SHARED = "none", "any", "y all", "nothing is shared"
 KINDS = ("guaranteed", "no guarantee", "refused")
 
 
@@ -166,7 +167,7 @@ def outcome_of(found: Promise) -> Outcome:
     """Return the outcome of a composition that works."""
     if not found.f:
         return Outcome("no guarantee", found.missing[0])
-    return Outcome("guaranteed", plural(found.f, "attacker") if found.bounds else "nothing is shared")
+    return Outcome("guaranteed", plural(found.f, "attacker") if found.bounds else SHARED)
 
 
 def promised(plan: Run) -> Promise:
@@ -211,9 +212,8 @@ def short(words: str) -> str:
     return words.split(". ", maxsplit=1)[0].split("\n", maxsplit=1)[0].rstrip(".").replace("|", "\\|") + "."
 
 
-def page() -> str:
-    """Return the page."""
-    found = {names: outcome(*names) for names in compositions()}
+def page(found: Mapping[tuple[str, str, str, str], Outcome]) -> str:
+    """Return the page of the outcomes of all compositions."""
     count = Counter(o.kind for o in found.values())
     late = sum(o.words.startswith("Ends during") for o in found.values())
     all_but = f"all but {late} of them" if late else "all of them"
@@ -226,38 +226,58 @@ def page() -> str:
         "none ends in a traceback.",
         "`python tests/compositions.py` writes this page, and a test compares it.",
         "",
-        "**y** guaranteed: so many clients of all, whichever they are and whatever they send and report, hold no more",
-        "of the weight of anything that is aggregated than the rule tolerates. Sets in which they could are not",
-        "aggregated. **-** works, and promises nothing. **x** refused. A number leads to the reason below.",
+        "- **y5**: guaranteed. Five clients of all, whichever they are and whatever they send and report, hold no more",
+        "  of the weight of anything that is aggregated than the rule tolerates. Sets in which they could are not",
+        f"  aggregated. **{ALONE}**: nothing is shared.",
+        "- **-1**: works, and promises nothing; the number leads to the reason below.",
+        "- **x2**: refused, with the reason below.",
+        "",
+        "Wrappers, or uses of sizes, with the same cells share a row, and algorithms with the same table a section.",
     ]
     reasons = dict[str, int]()
-    for name, algorithm in ALGORITHMS.items():
-        heads = list(PARTICIPATION)
+    tables = dict[tuple[str, ...], list[str]]()
+    for name in ALGORITHMS:
+        tables.setdefault(tuple(table(name, found, reasons)), []).append(name)
+    for rows, names in tables.items():
         lines += [
             "",
-            f"## {name}",
+            f"## {', '.join(names)}",
             "",
-            f"| wrapper | sizes | {' | '.join(heads)} |",
-            "| --- | --- |" + " --- |" * len(heads),
+            f"| wrapper | sizes | {' | '.join(PARTICIPATION)} |",
+            "| --- | --- |" + " --- |" * len(PARTICIPATION),
+            *rows,
         ]
-        sizes = preprocessing(algorithm)
-        for wrapper in WRAPPERS:
-            for preprocess in sizes:
-                cells = [cell(found[name, wrapper, preprocess, part], reasons) for part in heads]
-                lines.append(f"| {wrapper or '-'} | {preprocess or '-'} | {' | '.join(cells)} |")
     lines += ["", "## Reasons", ""]
     lines += [f"{number}. {reason}" for reason, number in reasons.items()]
     return "\n".join(lines) + "\n"
 
 
+def table(name: str, found: Mapping[tuple[str, str, str, str], Outcome], reasons: dict[str, int]) -> Iterator[str]:
+    """Yield the rows of an algorithm; numbers new reasons."""
+    sizes = [*preprocessing(ALGORITHMS[name])]
+    blocks = dict[tuple[tuple[str, ...], ...], list[str]]()  # wrappers, by their cells for each use of sizes
+    for wrapper in WRAPPERS:
+        cells = tuple(
+            tuple(cell(found[name, wrapper, size, part], reasons) for part in PARTICIPATION) for size in sizes
+        )
+        blocks.setdefault(cells, []).append(wrapper or NONE)
+    for block, wrappers in blocks.items():
+        alike = dict[tuple[str, ...], list[str]]()
+        for size, cells in zip(sizes, block, strict=True):
+            alike.setdefault(cells, []).append(size or NONE)
+        for cells, which in alike.items():
+            words = ANY if len(which) == len(sizes) > 1 else ", ".join(which)
+            yield f"| {', '.join(wrappers)} | {words} | {' | '.join(cells)} |"
+
+
 def cell(found: Outcome, reasons: dict[str, int]) -> str:
     """Return a cell of the table; numbers new reasons."""
     if found.kind == "guaranteed":
-        return f"**y** {found.words}"
+        return f"y{found.words.split()[0]}" if found.words != SHARED else ALONE
     number = reasons.setdefault(short(found.words), len(reasons) + 1)
-    return f"{'-' if found.kind == 'no guarantee' else 'x'} {number}"
+    return f"{'-' if found.kind == 'no guarantee' else 'x'}{number}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page({names: outcome(*names) for names in compositions()}), encoding="utf-8")
     sys.stdout.write(f"{PAGE} is written.\n")

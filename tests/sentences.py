@@ -7,7 +7,7 @@ COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 LINK = re.compile(r"!?\[([^]]*)\]\([^)]*\)")
 INLINE = re.compile(r"(`+)(.+?)\1", re.DOTALL)
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
-END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_]*[A-Z0-9§])")
+END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=\S)")
 ABBREVIATED = re.compile(r"\b(al|e\.g|i\.e|cf|vs|Fig|Eq|No|p|pp)\. ")
 MARKUP = ("#", "|", ">", "<", "    ", "\t", "![", "---")
 

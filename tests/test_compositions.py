@@ -8,7 +8,9 @@ import pytest
 
 from compositions import (
     ALGORITHMS,
+    ANY,
     KINDS,
+    NONE,
     PAGE,
     PARTICIPATION,
     PREPROCESSING,
@@ -16,6 +18,7 @@ from compositions import (
     Leaves,
     N,
     carried_out,
+    cell,
     compositions,
     outcome,
     outcome_of,
@@ -46,37 +49,47 @@ def test_a_run_says_what_the_page_says():
 
 
 def cells():
-    """The cells of the page that do not stand for a refusal, each with its reason or its number of attackers."""
+    """The cells of the page: what they name, with the cell and its reason, if it has one."""
     text = PAGE.read_text(encoding="utf-8")
-    reasons, name = dict(re.findall(r"^(\d+)\. (.*)$", text, re.MULTILINE)), ""
+    reasons, names = dict(re.findall(r"^(\d+)\. (.*)$", text, re.MULTILINE)), list[str]()
     for line in text.splitlines():
-        name = line[3:] if line.startswith("## ") else name
-        row = [cell.strip() for cell in line.strip("|").split("|")]
-        if name in ALGORITHMS and len(row) == 2 + len(PARTICIPATION) and row[0] != "wrapper" and row[0] != "---":
-            where = name, row[0].strip("-"), row[1] if row[1] in PREPROCESSING else ""
-            for part, cell in zip(PARTICIPATION, row[2:], strict=True):
-                kind, _, words = cell.partition(" ")
-                if kind != "x":
-                    yield (*where, part), words if kind == "**y**" else reasons[words]
+        names = line[3:].split(", ") if line.startswith("## ") else names
+        row = [part.strip() for part in line.strip("|").split("|")]
+        if names and names[0] in ALGORITHMS and len(row) == 2 + len(PARTICIPATION) and row[0] not in ("wrapper", "---"):
+            sizes = list(PREPROCESSING) if row[1] == ANY else ["" if s == NONE else s for s in row[1].split(", ")]
+            for name, wrapper, size in itertools.product(names, row[0].split(", "), sizes):
+                for part, shown in zip(PARTICIPATION, row[2:], strict=True):
+                    where = name, "" if wrapper == NONE else wrapper, size, part
+                    yield where, (shown, reasons.get(shown[1:], ""))
+
+
+def test_the_page_has_each_composition_once():
+    assert sorted(where for where, _ in cells()) == sorted(compositions())
 
 
 def test_the_page_says_what_is_promised():
-    """Each cell: the number of attackers, or why there is none, in the words of the promise; nothing is trained."""
-    found = list(cells())
-    assert len(found) > 2500
-    for (name, wrapper, preprocess, part), words in found:
+    """Each cell that is no refusal: the number of attackers, or why there is none; nothing is trained."""
+    for (name, wrapper, preprocess, part), (shown, reason) in cells():
+        if shown.startswith("x"):
+            continue
         algorithm = ALGORITHMS[name]
         if preprocess:
             algorithm = dataclasses.replace(algorithm, preprocess=PREPROCESSING[preprocess])
         algorithm = WRAPPERS[wrapper](algorithm)
         examples = 20 if algorithm.needs_reference else 0
         plan = Run(algorithm=algorithm, clients=N, until=Until(2), server_examples=examples, **PARTICIPATION[part])
-        assert outcome_of(promised(plan)).words.startswith(words.rstrip(".")), (name, wrapper, preprocess, part)
+        found = outcome_of(promised(plan))
+        if found.kind == "guaranteed":
+            assert shown == cell(found, {}), (name, wrapper, preprocess, part)
+        else:
+            assert shown.startswith("-"), (name, wrapper, preprocess, part)
+            assert reason, (name, wrapper, preprocess, part)
+            assert found.words.startswith(reason.rstrip(".")), (name, wrapper, preprocess, part)
 
 
 @pytest.mark.slow
 def test_the_page_is_that_of_today():
-    assert PAGE.read_text(encoding="utf-8") == page()
+    assert PAGE.read_text(encoding="utf-8") == page({names: outcome(*names) for names in compositions()})
 
 
 @pytest.mark.slow

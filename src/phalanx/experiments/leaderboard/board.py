@@ -21,6 +21,7 @@ from phalanx.wording import plural
 
 SHOWN = 8  # digits of a run's identity on the page
 NO_RESULT = "no result"
+NAMED = 10  # defences without a result that the page lists by name
 CHANCE = 0.1  # accuracy of a guess among the ten classes that the data of each tier have
 
 
@@ -99,6 +100,7 @@ def _protocol(tier: Tier) -> list[str]:
     factors = ", ".join(f"{factor:g}" for factor in search.factors if factor != 1)
     tuned_for = f"{100 * tier.tuned_for / tier.base.clients:.0f} %"
     seeds, searched = ", ".join(map(str, tier.seeds)), ", ".join(map(str, search.seeds))
+    further = plural(len(search.seeds) - 1, "further seed")
     return [
         "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries "
         "out what is missing and writes this page. "
@@ -116,15 +118,14 @@ def _protocol(tier: Tier) -> list[str]:
         "carried out in every kind of heterogeneity without an attack, and under SignFlip and ALIE with "
         f"{tuned_for} attackers, on a seed of its own ({tier.tuning_seed}), and tested on a fifth of the training "
         "examples, which are held out. The setting of the highest mean accuracy is used everywhere.",
-        "**Search**, for each defence, kind of heterogeneity and share of attackers: "
+        "**Search**, for each defence, kind of heterogeneity and share of attackers. First "
         f"{plural(len(named), 'named attack')} of published strength ({', '.join(named)}) on one seed. Then the "
-        f"two worst of them with other factors on the update ({factors}); the worst one in every second version, with "
-        "ten times the size if the defence weighs by sizes, and flooding, lingering or holding back if clients need "
-        f"not wait for each other; and {plural(search.budget, 'random composition')} of two attacks. The two worst "
-        f"named attacks and the two worst of the others get {plural(len(search.seeds) - 1, 'further seed')}. Last, the "
-        f"worst named attack and the worst of the others run on the seeds of the results, {seeds}; the search uses "
-        f"{searched} only. The lower mean is shown. The true worst case may be lower; choosing the lower of two means "
-        "lowers it a little.",
+        f"two worst of them with other factors on the update ({factors}). Then the worst one in every second version, "
+        "with ten times the size if the defence weighs by sizes, and flooding, lingering or holding back if clients "
+        f"need not wait for each other. Then {plural(search.budget, 'random composition')} of two attacks. "
+        f"The two worst named attacks and the two worst of the others get {further}. Last, the worst named attack and "
+        f"the worst of the others run on the seeds of the results, {seeds}; the search uses {searched} only. The lower "
+        "mean is shown. The true worst case may be lower; choosing the lower of two means lowers it a little.",
         "**Setting**: all clients take part in each round, with the same weight except where a name says otherwise. A "
         f"defence that needs the number of attackers knows it. Without attackers it is made for {tuned_for}, so that "
         "the first column shows its cost. A round of IFCA is four rounds, in each of which a client tries one of its "
@@ -142,31 +143,32 @@ def _board(board: Board) -> list[str]:
         where = f"phalanx {p.phalanx}, numerics version {p.numerics}, torch {p.torch}, processor {p.processor}"
         where += f", engine {p.engine}" if p.engine else ""
         made.setdefault(where, []).append((p.commit or "none")[:10])
-    with_these = "; with ".join(f"{where}, commits {', '.join(commits)}" for where, commits in made.items())
     blocks = [
         f"{plural(len(done), 'defence')} of {len(board.ranked)}, from {len(board.store):,} runs that took "
-        f"{duration(board.store.seconds())} of one processor core in all, with {with_these}.",
+        f"{duration(board.store.seconds())} of one processor core in all. They were made with",
+        "\n".join(f"- {where}, commits {', '.join(commits)}" for where, commits in made.items()),
         *_first(board),
         *_beaten(board, done),
     ]
     for title, synchronous in (("Synchronous", True), ("Asynchronous", False)):
         if order := board.order(synchronous):
             blocks.append(markdown_table(_ranking(board, order, title)))
-    for where in board.tier.heterogeneity:
-        for title, synchronous in (("synchronous", True), ("asynchronous", False)):
-            if order := board.order(synchronous):
-                blocks.append(markdown_table(_cells(board, order, f"{where}, {title}", where)))
+    for title, synchronous in (("synchronous", True), ("asynchronous", False)):
+        if order := board.order(synchronous):
+            blocks.append(markdown_table(_cells(board, order, title)))
     if done:
         digits = SHOWN * "0"
         blocks.append(
             "Each cell: accuracy, attack, and the first digits of the run of the first seed. "
             f"`phalanx leaderboard --tier {board.tier.name} --alone {digits}` carries it out alone, and writes its "
-            "configuration for `phalanx run --config`."
+            f"configuration for `phalanx run --config`. The cells of all shares of attackers are in "
+            f"`{board.tier.name}.csv`, next to the records."
         )
     blocks += _refused(board, done)
     if waiting := [one.defence.name for one in board.ranked if not one.cells and not one.error]:
         command = f"phalanx leaderboard --tier {board.tier.name}"
-        blocks.append(f"**Not computed yet**: {'; '.join(waiting)}. `{command}` goes on with them.")
+        which = "; ".join(waiting) if len(waiting) <= NAMED else f"{len(waiting)} others"
+        blocks.append(f"**Not computed yet**: {which}. `{command}` goes on with them.")
     blocks += [f"**{one.defence.name}** has no result: {one.error}." for one in board.ranked if one.error]
     return blocks
 
@@ -312,17 +314,16 @@ def accuracy(found: Estimate) -> str:
     return f"{100 * found.mean:.1f}{half}" + (f" ({found.n} of {found.n + found.failed})" if found.failed else "")
 
 
-def _cells(board: Board, order: Sequence[RankedDefence], title: str, where: str) -> Flat:
-    shares = (0, *board.tier.attackers)
-    rows = [[one.defence.name, *(_cell(one.cells[where, f]) for f in shares)] for one in order]
-    return Flat(title, ["defence", *map(board.share, shares)], rows, [], [False for _ in range(len(shares) + 1)])
+def _cells(board: Board, order: Sequence[RankedDefence], title: str) -> Flat:
+    tier = board.tier
+    rows = [[one.defence.name, *(_cell(one.cells[w, tier.tuned_for]) for w in tier.heterogeneity)] for one in order]
+    columns = ["defence", *tier.heterogeneity]
+    return Flat(f"{board.share(tier.tuned_for)} attackers, {title}", columns, rows, [], [False for _ in columns])
 
 
 def _cell(cell: Contest) -> str:
     if (worst := cell.worst) is None:
         return NO_RESULT
-    if not cell.f:
-        return accuracy(worst.accuracy)
     return f"**{accuracy(worst.accuracy)}** {short(worst.attack)} `{worst.key[:SHOWN]}`"
 
 
