@@ -22,7 +22,7 @@ from phalanx.flower.certificates import make_certificates, make_secret
 from phalanx.flower.client import ClientMemory, RememberedTurn
 from phalanx.flower.codec import TaskMessage
 from phalanx.flower.demo import deal
-from phalanx.flower.identity import EnrolmentRequest
+from phalanx.flower.identity import EnrolmentRequest, public_text
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def folder(tmp_path):
     """Of a coordinator, as docs/deployment.md makes it."""
     make_certificates(tmp_path / "certificates", ["127.0.0.1"])
     make_secret(tmp_path / "superexec.secret")
-    key = new_key(tmp_path / "key.pem")
-    Roster().adding(EnrolmentRequest.sign("Lyon", key)).save(tmp_path / "roster.yaml")
+    key, mine = new_key(tmp_path / "key.pem"), public_text(new_key(tmp_path / "coordinator.pem"))
+    Roster(coordinator=mine).adding(EnrolmentRequest.sign("Lyon", key, mine)).save(tmp_path / "roster.yaml")
     return tmp_path
 
 
@@ -51,7 +51,7 @@ def test_where_all_is_well_it_says_so_and_exits_with_0(folder, capsys, monkeypat
     out = capsys.readouterr().out
     assert "roster: 1 client may take part, 0 are revoked" in out
     assert f"port {port}: free" in out
-    assert out.count("a private key, which only its owner can read") == 3
+    assert out.count("a private key, which only its owner can read") == 4
     assert "0 wrong, 0 to look at" in out
 
 

@@ -131,7 +131,7 @@ def test_other_commands_and_options_that_there_are_not(capsys):
         ("flower up --clients 1000000000", "--clients must be at most 1,438, the number of examples"),
         ("flower certificates 10.0.0.700", "A host must be an address such as 10.0.0.7, or a name"),
         (f"flower certificates {'x' * 300}", "A host must be an address such as 10.0.0.7, or a name"),
-        (f"flower request {'A' * 9999} key.pem", "There is no key file key.pem"),
+        (f"flower request {'A' * 9999} key.pem ed25519:x", "There is no key file key.pem"),
         ("flower rotate 1", "Give REQUEST as well, as in `phalanx flower rotate CLIENT REQUEST`"),
         ("check", "Give CLASS as well, as in `phalanx check CLASS`"),
     ],

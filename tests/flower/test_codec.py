@@ -224,7 +224,7 @@ def test_records_that_are_missing_or_too_many_are_refused(change, why):
         ({"version": 7.0}, "version is a float, expected int"),
         ({"version": True}, "version is a bool, expected int"),
         ({"nonce": "text"}, "nonce is a str, expected bytes"),
-        ({"format": 1}, "format is 1, expected 2"),
+        ({"format": 1}, "format is 1, expected 3"),
         ({"more": 1}, "holds .*'more'"),
     ],
 )

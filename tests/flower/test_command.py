@@ -18,7 +18,7 @@ from phalanx.core import Verdict
 from phalanx.flower import Roster, load_key
 from phalanx.flower.audit import Entry
 from phalanx.flower.demo import plan_of
-from phalanx.flower.identity import EnrolmentRequest, as_text, public_bytes
+from phalanx.flower.identity import EnrolmentRequest, as_text, public_bytes, public_text
 from phalanx.flower.live import in_words
 from phalanx.flower.local import LocalFederation
 from phalanx.flower.register import SERVED
@@ -41,9 +41,14 @@ def new_key(name, capsys):
 
 
 def request(name, key):
-    """The file of the request of a client with a new key."""
+    """The file of the request of a client with a new key, to a coordinator that is made if there is none."""
+    if not Path("roster.yaml").exists():
+        assert main(["flower", "coordinator"]) == 0
     assert main(["flower", "key", key]) == 0
-    assert main(["flower", "request", name, key, "--out", f"{key}.json"]) == 0
+    assert (
+        main(["flower", "request", name, key, Roster.load(Path("roster.yaml")).coordinator, "--out", f"{key}.json"])
+        == 0
+    )
     return f"{key}.json"
 
 
@@ -83,10 +88,10 @@ def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsy
     [
         (["enrol", "none.json"], "There is no request none.json. The client makes it with `phalanx flower request`."),
         (
-            ["request", "Lyon", "none.pem"],
+            ["request", "Lyon", "none.pem", "ed25519:x"],
             "There is no key file none.pem. Make one with `phalanx flower key none.pem`.",
         ),
-        (["revoke", "3"], "There is no roster roster.yaml. Make one with `phalanx flower enrol`."),
+        (["revoke", "3"], "There is no roster roster.yaml. Make one with `phalanx flower coordinator`."),
         (["up", "--clients", "0"], "--clients must be at least 1, got 0."),
         (["up", "--steps", "0"], "--steps must be at least 1, got 0."),
         (["up", "--app", "nowhere"], "There is no nowhere/pyproject.toml. Name the folder of a Flower app."),
@@ -95,10 +100,13 @@ def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsy
         (["certificates", "a b"], "A host must be an address such as 10.0.0.7, or a name of letters"),
         (["certificates", "münchen.example"], "Write names in other alphabets in their xn-- form."),
         (["up", "--client", "2"], "There is no option --client. Did you mean --clients?"),
-        ([], "Give a command: up, watch, key, request, certificates, enrol, revoke, readmit, rotate, roster."),
+        (
+            [],
+            "Give a command: up, watch, coordinator, key, request, certificates, enrol, revoke, readmit, rotate,",
+        ),
         (
             ["enroll"],
-            "There is no command enroll. Did you mean enrol? There are: up, watch, key, request, certificates,",
+            "There is no command enroll. Did you mean enrol? There are: up, watch, coordinator, key,",
         ),
         (["key"], "Give FILE as well, as in `phalanx flower key FILE`."),
         (["enrol"], "Give REQUEST as well, as in `phalanx flower enrol REQUEST`."),
@@ -119,9 +127,22 @@ def test_a_key_is_not_written_over(capsys):
     assert "There is a a.pem, and a key is not written over" in capsys.readouterr().err
 
 
+def test_the_key_of_a_coordinator_is_made_once(tmp_path, capsys):
+    assert main(["flower", "coordinator"]) == 0
+    shown = capsys.readouterr().out
+    made, files = load_key(tmp_path / "coordinator.pem"), {p: p.read_bytes() for p in tmp_path.glob("[cr]*")}
+    assert f"Public key, for its clients, who answer no other: {public_text(made)}" in shown
+    assert Roster.load(tmp_path / "roster.yaml").coordinator == public_text(made)
+    for roster, why in (("roster.yaml", "names the key of a coordinator already"), ("b.yaml", "not written over")):
+        assert main(["flower", "coordinator", "--roster", roster]) == 2
+        assert why in capsys.readouterr().err
+    assert files == {p: p.read_bytes() for p in tmp_path.glob("[cr]*")}
+    assert not (tmp_path / "b.yaml").exists()
+
+
 def test_a_request_is_not_written_over_unasked(capsys):
     made = request("Lyon", "a.pem")
-    again = ["flower", "request", "Nice", "a.pem", "--out", made]
+    again = ["flower", "request", "Nice", "a.pem", Roster.load(Path("roster.yaml")).coordinator, "--out", made]
     assert main(again) == 2
     assert "There is a a.pem.json already" in capsys.readouterr().err
     assert main([*again, "--again"]) == 0

@@ -85,7 +85,9 @@ def participant(site, folder, form=("as agreed"), **options):
     write(table(site)).to_csv(path, index=False, **how)
     source = CSV(str(path), "state", **said) if said else path
     given = {"schema": SCHEMA, "data": source, "model": MLP((8,))} | options
-    return Participant(FedAvg(aggregate=Median()), training=LocalSGD(lr=0.1), key=KEYS[site], **given)
+    return Participant(
+        FedAvg(aggregate=Median()), training=LocalSGD(lr=0.1), key=KEYS[site], coordinator="any", **given
+    )
 
 
 def federation(apps, folder, model=MLP((8,)), **options):  # noqa: B008  (a frozen value)
@@ -163,7 +165,9 @@ def test_a_site_that_corrects_its_file_is_let_in_without_a_restart(tmp_path):
         asked.append(time.monotonic())
         if len(asked) == 3:
             table(2).to_csv(path, index=False)
-        return Participant(FedAvg(aggregate=Median()), MLP((8,)), LocalSGD(), path, KEYS[2], schema=SCHEMA)
+        return Participant(
+            FedAvg(aggregate=Median()), MLP((8,)), LocalSGD(), path, KEYS[2], schema=SCHEMA, coordinator="any"
+        )
 
     table(2).rename(columns={"age": "Age"}).to_csv(path, index=False)
     apps = {i: client_app(participant(i, tmp_path)) for i in range(2)} | {2: client_app(made)}
@@ -195,7 +199,7 @@ def test_a_client_with_another_schema_or_none_is_turned_away_with_a_sentence(has
     participants.append(
         Participant(
             **{"algorithm": FedAvg(aggregate=Median()), "model": MLP((8,)), "training": LocalSGD(), "key": KEYS[2],
-               "data": tmp_path / "site-0.csv", **odd, **model}
+               "coordinator": "any", "data": tmp_path / "site-0.csv", **odd, **model}
         )
     )  # fmt: skip
     apps = {i: client_app(made) for i, made in enumerate(participants)}

@@ -12,16 +12,16 @@ import torch
 from flwr.app import Context, RecordDict
 from sklearn.datasets import load_digits
 
-from flower.federations import FIRST_NODE, KEYS, SMALL, at_nodes, coordinator, honest, roster_of, silent
+from flower.federations import FIRST_NODE, KEYS, SMALL, at_nodes, coordinator, honest, silent
 from phalanx import Record, Until, simulate
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Gaussian, LazyFreeRider, Mimic, ReportSize, Rescale, SignFlip, Together
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
-from phalanx.flower import InProcessGrid, client_app, coordinate, new_key
+from phalanx.flower import InProcessGrid, Roster, client_app, coordinate, new_key
 from phalanx.flower.audit import AUDIT, read
 from phalanx.flower.demo import DIGITS_SCHEMA, SAFE, as_table, deal, plan_of
-from phalanx.flower.identity import EnrolmentRequest
+from phalanx.flower.identity import EnrolmentRequest, public_text
 from phalanx.flower.live import lines, status
 from phalanx.promises import Setting, promise
 from phalanx.training.evaluation import evaluate
@@ -86,13 +86,15 @@ LIARS = {
 def trained(hospitals, digits, folder, change=lambda app: app, attack=None):
     """The accuracy after six rounds, and the record; hospital 3 lies."""
     x, y = digits
-    roster, apps = roster_of(0), {}
+    mine = public_text(new_key(folder / "coordinator.pem"))
+    roster, apps = Roster(coordinator=mine), {}
     for i in range(4):
         rows = slice(i, 1200, 4)
         key = new_key(folder / f"{i}.pem")
-        roster = roster.adding(EnrolmentRequest.sign(f"hospital-{i}", key))
+        roster = roster.adding(EnrolmentRequest.sign(f"hospital-{i}", key, mine))
         config = written(folder, i, x[rows], y[rows])
         made = hospitals("client").participant(Context(1, 1, config, RecordDict(), {}))
+        made = dataclasses.replace(made, coordinator=mine)
         if i == 3 and attack is not None:
             made = dataclasses.replace(made, attack=attack, memory=folder / "liar")
         apps[FIRST_NODE + i] = change(client_app(made)) if i == 3 else client_app(made)
@@ -167,12 +169,13 @@ def test_a_plan_that_promises_nothing_does_not_start_unless_that_is_accepted_by_
 @pytest.mark.slow
 def test_four_hospitals_train_a_model_that_none_has_data_for_alone(hospitals, digits, tmp_path):
     x, y = digits
-    roster, config = roster_of(0), {}
+    mine = public_text(new_key(tmp_path / "coordinator.pem"))
+    roster, config = Roster(coordinator=mine), {}
     for i in range(4):
         rows = slice(i, 1200, 4)
         key = new_key(tmp_path / f"{i}.pem")
-        roster = roster.adding(EnrolmentRequest.sign(f"hospital-{i}", key))
-        config[FIRST_NODE + i] = written(tmp_path, i, x[rows], y[rows])
+        roster = roster.adding(EnrolmentRequest.sign(f"hospital-{i}", key, mine))
+        config[FIRST_NODE + i] = written(tmp_path, i, x[rows], y[rows]) | {"coordinator": mine}
     roster.save(tmp_path / "roster.yaml")
     assert len(KEYS) >= 4
     run_config = {"roster": str(tmp_path / "roster.yaml"), "folder": str(tmp_path / "run"), "rounds": 12}

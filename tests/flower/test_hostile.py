@@ -1,6 +1,8 @@
 """What hostile clients and strangers cannot do to a deployment: stop it, hold it up for ever, or borrow a signature."""
 
+import copy
 import dataclasses
+import json
 import os
 import stat
 import sys
@@ -9,7 +11,9 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from flwr.app import Message, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,16 +22,27 @@ import phalanx
 from flower.federations import FIRST_NODE, KEYS, QUICK, SMALL, at_nodes, honest, roster_of
 from phalanx.algorithms import FedAvg
 from phalanx.cli.main import main
-from phalanx.flower import FlowerTransport, InProcessGrid, Roster, Suspension, Timeouts, client_app, participant_of
+from phalanx.core import InfeasibleError
+from phalanx.flower import (
+    FlowerTransport,
+    InProcessGrid,
+    Roster,
+    Suspension,
+    Timeouts,
+    client_app,
+    codec,
+    participant_of,
+)
 from phalanx.flower.certificates import KEY, make_certificates, make_secret
 from phalanx.flower.client import ClientMemory, ClientWorker, RememberedTurn
 from phalanx.flower.clock import AwakeClock
-from phalanx.flower.codec import WORDS, Malformed, TaskMessage, signing_input, task_content
+from phalanx.flower.codec import VECTOR, WORDS, Malformed, TaskMessage, sign_task, signing_input, task_content
 from phalanx.flower.deadlines import LATELY, Deadlines
-from phalanx.flower.gate import ANOTHER_COORDINATOR
-from phalanx.flower.identity import EnrolmentRequest, as_text, new_key, public_bytes, signed_by
+from phalanx.flower.gate import ANOTHER_COORDINATOR, NO_TASK
+from phalanx.flower.identity import EnrolmentRequest, as_text, new_key, public_bytes, public_text, signed_by
 from phalanx.flower.logs import configure_logs, log
 from phalanx.flower.register import AT_ONCE, LISTED, Register
+from phalanx.flower.seen import SeenTasks
 from phalanx.runs.federation import Federation
 from phalanx.wording import visible
 
@@ -56,15 +71,24 @@ def at_once(works):
     assert failures == []
 
 
+MINE = public_text(KEYS[11])  # of the coordinator
+
+
+def named(clients):
+    """A roster that names its coordinator."""
+    return dataclasses.replace(roster_of(clients), coordinator=MINE)
+
+
 def requested(path, name, key):
     """The file of a client's request."""
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(EnrolmentRequest.sign(name, key).text)
+    path.write_bytes(EnrolmentRequest.sign(name, key, MINE).text)
     return path
 
 
 def test_twelve_clients_that_are_enrolled_at_once_are_all_kept(tmp_path):
     path = str(tmp_path / "roster.yaml")
+    named(0).save(tmp_path / "roster.yaml")
     files = [str(requested(tmp_path / "requests" / f"{k}.json", f"clinic {k}", KEYS[k])) for k in range(12)]
     at_once([lambda k=k: main(["flower", "enrol", files[k], "--roster", path]) for k in range(12)])
     roster = Roster.load(tmp_path / "roster.yaml")
@@ -75,7 +99,7 @@ def test_twelve_clients_that_are_enrolled_at_once_are_all_kept(tmp_path):
 
 def test_a_revocation_is_not_undone_by_an_enrolment_that_began_before_it(tmp_path, monkeypatch):
     path = tmp_path / "roster.yaml"
-    roster_of(4).save(path)
+    named(4).save(path)
     reading, adding = threading.Event(), Roster.adding
 
     def slowly(roster, request):
@@ -365,59 +389,207 @@ def test_a_margin_that_would_be_no_deadline_is_refused(margin):
 
 # --- whom an answer is for
 
+OTHER = KEYS[10]  # of a second coordinator
 
-def worker(coordinator):
-    participant = dataclasses.replace(participant_of(PLAN, 0, KEYS[0]), coordinator=coordinator)
-    return ClientWorker(participant)
+
+def worker(coordinator, client=0):
+    return ClientWorker(participant_of(PLAN, client, KEYS[client], coordinator=coordinator))
+
+
+def asked(**changes):
+    return TaskMessage("enrol", "abc", bytes(32), -1, 0, 0, "float32", MINE)._replace(**changes)
+
+
+def signed(task, key=KEYS[11], download=None, addressee=b""):
+    content = task_content(task, download)
+    sign_task(content, key, addressee)
+    return content
 
 
 def test_a_signature_for_one_coordinator_is_refused_by_another():
     """As where one passes the other's question on to a client of both, and its answer back."""
-    asked = TaskMessage("enrol", "abc", bytes(32), -1, 0, 0, "float32", "north")
-    answer = worker("north").introduce(task_content(asked))
+    answer = worker(MINE).introduce(signed(asked()))
     signature, key = answer[WORDS]["signature"], public_bytes(KEYS[0])
-    assert signed_by(key, signature, signing_input(asked, answer))
-    for other in ("south", ""):
-        assert not signed_by(key, signature, signing_input(asked._replace(coordinator=other), answer))
+    assert signed_by(key, signature, signing_input(asked(), answer))
+    for other in (public_text(OTHER), ""):
+        assert not signed_by(key, signature, signing_input(asked(coordinator=other), answer))
 
 
-@pytest.mark.parametrize(("mine", "asks"), [("north", "south"), ("north", ""), ("", "south")])
-def test_a_client_answers_no_other_coordinator_than_its_own(mine, asks):
-    asked = TaskMessage("enrol", "abc", bytes(32), -1, 0, 0, "float32", asks)
-    with pytest.raises(Malformed, match=r"the task is from .*, and this client answers "):
-        worker(mine).introduce(task_content(asked))
+@pytest.mark.parametrize(
+    ("mine", "content", "why"),
+    [
+        (
+            MINE,
+            signed(asked(coordinator=public_text(OTHER)), OTHER),
+            "is from the coordinator .*, and this client answers",
+        ),
+        (MINE, signed(asked(), OTHER), "not signed by the coordinator that it names"),
+        (MINE, task_content(asked()), "not signed by the coordinator that it names"),
+        (MINE, task_content(asked(coordinator="")), "is from a coordinator without a key, and this client answers"),
+        ("", signed(asked()), "was not given the key of its coordinator, and answers nobody"),
+        ("", task_content(asked(coordinator="")), "was not given the key of its coordinator, and answers nobody"),
+    ],
+)
+def test_a_client_answers_no_other_coordinator_than_its_own(mine, content, why):
+    with pytest.raises(Malformed, match=why):
+        worker(mine).introduce(content)
 
 
-def test_the_name_of_the_coordinator_can_be_in_the_configuration_of_the_node(tmp_path):
+def test_what_a_client_is_given_as_the_key_of_its_coordinator_is_one():
+    with pytest.raises(ValueError, match="A public key must be"):
+        worker("3f9a0c5d7e21b864")
+
+
+TRAIN = asked(kind="train", client=0, version=7, turn=2)
+D = Federation(PLAN).start.numel()
+
+
+def changed(name, value):
+    def change(content):
+        content[WORDS][name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed("session", "abd"),
+        changed("nonce", b"x" * 32),
+        changed("client", 1),
+        changed("version", 8),
+        changed("turn", 3),
+        changed("transfer", "int8"),
+        changed("kind", "enrol"),
+        changed("signature", bytes(64)),
+        changed("signature", b""),
+        lambda content: content.update({VECTOR: codec.encode(torch.ones(D))}),
+    ],
+)
+def test_each_part_of_a_task_is_signed(change):
+    own = public_bytes(KEYS[0])
+    assert len(worker(MINE).train(signed(TRAIN, download=torch.zeros(D), addressee=own))) == 2
+    content = signed(TRAIN, download=torch.zeros(D), addressee=own)
+    change(content)
+    with pytest.raises(Malformed, match="not signed by the coordinator that it names, for this client"):
+        worker(MINE).train(content)
+
+
+def test_a_task_for_another_client_is_not_carried_out():
+    with pytest.raises(Malformed, match="not signed by the coordinator that it names, for this client"):
+        worker(MINE).train(signed(TRAIN, download=torch.zeros(D), addressee=public_bytes(KEYS[1])))
+
+
+@pytest.mark.parametrize("how", ["memory", "key", "neither"])
+def test_a_task_that_came_before_is_not_carried_out_again(how, tmp_path):
+    """In the same round, in a later one, and in another run; also by a new process of the client."""
+    own = public_bytes(KEYS[0])
+    key = tmp_path / "own.pem"
+    key.write_bytes(KEYS[0].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    key.chmod(0o600)
+    options = {"memory": {"memory": tmp_path / "memory"}, "key": {"key": key}, "neither": {}}[how]
+    made = dataclasses.replace(participant_of(PLAN, 0, KEYS[0], coordinator=MINE), **options)
+    tasks = [
+        TRAIN._replace(nonce=bytes([k]) * 32, session=session, version=k, turn=k)
+        for session in ("abc", "def")
+        for k in (ord(session[0]), ord(session[1]))
+    ]
+    contents = [signed(task, download=torch.zeros(D), addressee=own) for task in tasks]
+    worker = ClientWorker(made)
+    for content in contents:
+        worker.train(content)
+    again = worker if how == "neither" else ClientWorker(made)
+    for task, content in zip(tasks, contents, strict=True):
+        with pytest.raises(Malformed, match=f"the task of version {task.version} came before"):
+            again.train(content)
+    fresh = TRAIN._replace(nonce=b"f" * 32, version=200, turn=200)
+    again.train(signed(fresh, download=torch.zeros(D), addressee=own))
+    if how != "neither":
+        file = tmp_path / ("memory/tasks.jsonl" if how == "memory" else "own.tasks.jsonl")
+        assert [json.loads(line)["version"] for line in file.read_bytes().splitlines()] == [97, 98, 100, 101, 200]
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_list_of_tasks_that_ends_in_half_a_line_goes_on_in_a_whole_one(tmp_path):
+    seen = SeenTasks(tmp_path / "tasks.jsonl")
+    seen.add(TRAIN)
+    with (tmp_path / "tasks.jsonl").open("ab") as file:
+        file.write(b'{"time":"2026')
+    seen.add(TRAIN._replace(nonce=b"y" * 32))
+    lines = (tmp_path / "tasks.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["nonce"] for line in lines] == ["00" * 32, "79" * 32]
+
+
+class Claiming(FlowerTransport):
+    """A second coordinator, which claims to be the first: it names that one's key, and signs with its own."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.register.coordinator = MINE
+
+
+@pytest.mark.parametrize("relays", ["its own tasks", "the tasks of the first"])
+def test_of_six_clients_none_answers_a_second_coordinator(relays, tmp_path):
+    """Its roster has them all; it once took them by the name of the first, 6 of 6."""
+    federation, recorded = Federation(SMALL), {}
+    apps = {}
+    for i in range(6):
+        made = participant_of(SMALL, i, KEYS[i], tmp_path / str(i), federation, coordinator=MINE)
+        apps[i] = client_app(made)
+
+    def recording(i):
+        def node(message, context):
+            recorded.setdefault(i, []).append(copy.deepcopy(message.content))
+            return apps[i](message, context)
+
+        return node
+
+    def relaying(i):
+        """Passes on what the first coordinator has sent to the client, in place of what the second sends."""
+
+        def node(message, context):
+            kind = message.content[WORDS]["kind"]
+            message.content = next(c for c in recorded[i] if c[WORDS]["kind"] == kind)
+            return apps[i](message, context)
+
+        return node
+
+    first = {FIRST_NODE + i: recording(i) for i in range(6)}
+    size, timeouts = federation.start.numel(), dataclasses.replace(QUICK, enrolment=2.0)
+    with InProcessGrid(first) as grid, FlowerTransport(grid, named(6), timeouts=timeouts, key=KEYS[11]) as transport:
+        phalanx.run(FedAvg(), transport, federation.start, until=1)
+        assert transport.register.reported.keys() == set(range(6)), "the first coordinator has them"
+    roster = dataclasses.replace(roster_of(6), coordinator=public_text(OTHER))
+    second = {FIRST_NODE + i: apps[i] if relays == "its own tasks" else relaying(i) for i in range(6)}
+    with (
+        InProcessGrid(second) as grid,
+        Claiming(grid, roster, timeouts=timeouts, key=OTHER, update_size=size) as transport,
+        pytest.raises(InfeasibleError, match=f"(?s)0 of the 6 clients .*{NO_TASK}"),
+    ):
+        phalanx.run(FedAvg(), transport, federation.start, until=1)
+    assert transport.register.reported == {}
+
+
+def test_the_key_of_the_coordinator_can_be_in_the_configuration_of_the_node(tmp_path):
     federation = Federation(PLAN)
-    apps = {i: client_app(participant_of(PLAN, i, KEYS[i], tmp_path / str(i), federation)) for i in range(4)}
-    config = {FIRST_NODE + i: {"coordinator": "north" if i else "south"} for i in range(4)}
-    roster = dataclasses.replace(roster_of(4), coordinator="north")
+    made = [participant_of(PLAN, i, KEYS[i], tmp_path / str(i), federation, coordinator="") for i in range(4)]
+    config = {FIRST_NODE + i: {"coordinator": MINE if i else public_text(OTHER)} for i in range(4)}
     timeouts = dataclasses.replace(QUICK, enrolment=2.0, least=3)
-    with InProcessGrid(at_nodes(apps), config) as grid, FlowerTransport(grid, roster, timeouts=timeouts) as transport:
+    apps = at_nodes({i: client_app(one) for i, one in enumerate(made)})
+    with (
+        InProcessGrid(apps, config) as grid,
+        FlowerTransport(grid, named(4), timeouts=timeouts, key=KEYS[11]) as transport,
+    ):
         phalanx.run(FedAvg(), transport, federation.start, until=2)
         assert transport.register.strangers[FIRST_NODE] == f"its app failed: {ANOTHER_COORDINATOR}"
         assert transport.register.reported.keys() == {1, 2, 3}
 
 
-def test_a_new_roster_names_its_coordinator_and_an_old_one_is_left_as_it_is(tmp_path, capsys):
-    new, old = tmp_path / "new.yaml", tmp_path / "old.yaml"
-    roster_of(1).save(old)
-    for path in (new, old):
-        made = requested(tmp_path / "fifth.json", "fifth", KEYS[9])
-        assert main(["flower", "enrol", str(made), "--roster", str(path)]) == 0
-    name = Roster.load(new).coordinator
-    assert len(name) == 16
-    assert f'coordinator="{name}"' in capsys.readouterr().out
-    assert yaml.safe_load(new.read_text())["coordinator"] == name
-    assert Roster.load(old).coordinator == ""
-
-
 def test_a_message_of_another_version_says_so():
     content = task_content(TaskMessage("enrol", "abc", bytes(32), -1, 0, 0, "float32"))
-    del content[WORDS]["coordinator"]
-    content[WORDS]["format"] = 1
-    with pytest.raises(Malformed, match="format is 1, expected 2: install the same Phalanx on both sides"):
+    del content[WORDS]["signature"]
+    content[WORDS]["format"] = 2
+    with pytest.raises(Malformed, match="format is 2, expected 3: install the same Phalanx on both sides"):
         worker("").introduce(content)
 
 
@@ -432,6 +604,7 @@ def printable(text):
 
 def test_a_name_is_escaped_wherever_it_is_shown(tmp_path, capsys):
     path = tmp_path / "roster.yaml"
+    named(0).save(path)
     made = requested(tmp_path / "request.json", HOSTILE_NAME, KEYS[0])
     assert main(["flower", "enrol", str(made), "--roster", str(path)]) == 0
     assert main(["flower", "roster", "--roster", str(path)]) == 0
@@ -439,7 +612,7 @@ def test_a_name_is_escaped_wherever_it_is_shown(tmp_path, capsys):
     assert printable(said)
     assert r"\x1b[2J" in said
     assert r"\u202e" in said
-    assert len(said.splitlines()) == 4, "three for the enrolment, one for the roster"
+    assert len(said.splitlines()) == 3, "two for the enrolment, one for the roster"
     member = Roster.load(path).members[0]
     assert printable(str(member))
 

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import re
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -18,11 +19,20 @@ from phalanx.flower.identity import (
     EnrolmentRequest,
     P,
     as_text,
+    coordinator_key,
     from_text,
     is_owned,
     public_bytes,
+    public_text,
     signed_by,
 )
+
+MINE = public_text(KEYS[11])
+
+
+def named(clients):
+    """A roster that names a coordinator."""
+    return dataclasses.replace(roster_of(clients), coordinator=MINE)
 
 
 def test_a_key_is_read_as_it_was_made_and_by_nobody_else(tmp_path):
@@ -96,7 +106,7 @@ def test_keys_that_are_no_points_or_have_two_forms_are_refused():
 )
 def test_names_are_not_empty_and_of_one_client(name, why, tmp_path):
     with pytest.raises(ValueError, match=why):
-        roster_of(2).adding(EnrolmentRequest.sign(name, KEYS[5]))
+        named(2).adding(EnrolmentRequest.sign(name, KEYS[5], MINE))
     entries = [
         {"id": i, "name": n, "key": as_text(public_bytes(KEYS[i]))} for i, n in enumerate(("a", "clinic-1", name))
     ]
@@ -109,9 +119,42 @@ def test_names_are_not_empty_and_of_one_client(name, why, tmp_path):
 # --- requests
 
 
+def test_a_request_to_another_coordinator_is_of_no_use_to_this_one():
+    request = EnrolmentRequest.sign("Lyon", KEYS[5], as_text(public_bytes(KEYS[6])))
+    for act in (named(2).adding, lambda made: named(2).rekeying(1, made), roster_of(2).adding):
+        with pytest.raises(ValueError, match="The request is to the coordinator with the key ed25519:"):
+            act(request)
+
+
+@pytest.mark.parametrize("coordinator", ["3f9a0c5d7e21b864", as_text((1).to_bytes(32, "little"))])
+def test_a_roster_names_a_coordinator_by_its_key_and_by_nothing_else(coordinator, tmp_path):
+    (tmp_path / "roster.yaml").write_text(f"coordinator: {coordinator}\nclients: []\n")
+    with pytest.raises(ValueError, match=r"known by its key and no longer by a name.*run `phalanx flower coordinator`"):
+        Roster.load(tmp_path / "roster.yaml")
+
+
+def test_the_key_of_a_coordinator_is_that_which_its_roster_names(tmp_path):
+    file = tmp_path / "roster.yaml"
+    named(2).save(file)
+    with pytest.raises(ValueError, match=r"There is no .*coordinator\.pem, the coordinator's private key"):
+        coordinator_key(None, file, MINE)
+    own = new_key(tmp_path / "coordinator.pem")
+    with pytest.raises(
+        ValueError, match=rf"The public key of the coordinator is .* the roster names {re.escape(MINE)}"
+    ):
+        coordinator_key(None, file, MINE)
+    assert public_bytes(coordinator_key(None, file, public_text(own))) == public_bytes(own)
+    assert coordinator_key(KEYS[11], file, MINE) is KEYS[11]
+    assert coordinator_key(None, roster_of(2), "") is None
+    with pytest.raises(ValueError, match="the roster names none"):
+        coordinator_key(KEYS[11], roster_of(2), "")
+    with pytest.raises(ValueError, match=r"Give the private one: Coordinator\(key"):
+        coordinator_key(None, named(2), MINE)
+
+
 def requested(**changes):
     """A request of a client, with fields that somebody changed."""
-    return {**msgspec.json.decode(EnrolmentRequest.sign("Lyon", KEYS[0]).text), **changes}
+    return {**msgspec.json.decode(EnrolmentRequest.sign("Lyon", KEYS[0], MINE).text), **changes}
 
 
 def loaded(path, content, now=None):
@@ -120,10 +163,10 @@ def loaded(path, content, now=None):
 
 
 def test_a_request_proves_that_its_maker_holds_the_key(tmp_path):
-    made = EnrolmentRequest.sign("St. Mary's", KEYS[0])
+    made = EnrolmentRequest.sign("St. Mary's", KEYS[0], MINE)
     (tmp_path / "request.json").write_bytes(made.text)
     assert EnrolmentRequest.load(tmp_path / "request.json") == made
-    (member,) = Roster().adding(made).members
+    (member,) = Roster(coordinator=MINE).adding(made).members
     assert (member.id, member.name, member.key) == (0, "St. Mary's", public_bytes(KEYS[0]))
     private = KEYS[0].private_bytes_raw()
     for secret in (private, base64.b64encode(private), private.hex().encode()):
@@ -137,6 +180,8 @@ NOT_SIGNED = "it is not signed by the key that it names"
     ("changes", "why"),
     [
         ({"name": "Nice"}, NOT_SIGNED),
+        ({"coordinator": as_text(public_bytes(KEYS[1]))}, NOT_SIGNED),
+        ({"coordinator": "north"}, "A public key must be"),
         ({"key": as_text(public_bytes(KEYS[1]))}, NOT_SIGNED),
         ({"time": "2026-11-26T12:00:00Z"}, NOT_SIGNED),
         ({"signature": base64.b64encode(bytes(64)).decode()}, NOT_SIGNED),
@@ -186,14 +231,14 @@ def test_what_is_no_request_is_refused(content, tmp_path):
 
 
 def test_a_new_key_is_for_the_client_that_has_signed_for_it():
-    roster = roster_of(2)
-    assert roster.rekeying(1, EnrolmentRequest.sign("Clinic-1", KEYS[7])).active[1].key == public_bytes(KEYS[7])
+    roster = named(2)
+    assert roster.rekeying(1, EnrolmentRequest.sign("Clinic-1", KEYS[7], MINE)).active[1].key == public_bytes(KEYS[7])
     with pytest.raises(ValueError, match="The request is of clinic-0, and client 1 is clinic-1"):
-        roster.rekeying(1, EnrolmentRequest.sign("clinic-0", KEYS[7]))
+        roster.rekeying(1, EnrolmentRequest.sign("clinic-0", KEYS[7], MINE))
     with pytest.raises(ValueError, match="There is no client 9"):
-        roster.rekeying(9, EnrolmentRequest.sign("clinic-9", KEYS[7]))
+        roster.rekeying(9, EnrolmentRequest.sign("clinic-9", KEYS[7], MINE))
     with pytest.raises(ValueError, match="Each client needs its own key"):
-        roster.rekeying(1, EnrolmentRequest.sign("clinic-1", KEYS[0]))
+        roster.rekeying(1, EnrolmentRequest.sign("clinic-1", KEYS[0], MINE))
 
 
 def test_a_roster_is_read_as_it_was_written(tmp_path):
@@ -213,13 +258,13 @@ def test_a_roster_is_changed_in_a_copy():
 
 
 def test_ids_are_never_given_twice():
-    roster = roster_of(2).changing(1, revoked=True).adding(EnrolmentRequest.sign("new", KEYS[5]))
+    roster = named(2).changing(1, revoked=True).adding(EnrolmentRequest.sign("new", KEYS[5], MINE))
     assert [m.id for m in roster.members] == [0, 1, 2]
 
 
 def test_nobody_takes_part_twice():
     with pytest.raises(ValueError, match=r"its own key, but clients 1 \(clinic-1\) and 2 .*share ed25519:"):
-        roster_of(2).adding(EnrolmentRequest.sign("sybil", KEYS[1]))
+        named(2).adding(EnrolmentRequest.sign("sybil", KEYS[1], MINE))
     with pytest.raises(ValueError, match=r"its own id, but clients 0 \(a\) and 0 \(b\) share 0"):
         Roster((Member(0, "a", public_bytes(KEYS[0])), Member(0, "b", public_bytes(KEYS[1]))))
 
@@ -228,7 +273,7 @@ def test_nobody_takes_part_twice():
     ("text", "why"),
     [
         ("", "is not a roster"),
-        ("clients: 3", "it has no list `clients`. Name the file that `phalanx flower enrol` wrote"),
+        ("clients: 3", "it has no list `clients`. Name the file that `phalanx flower coordinator` wrote"),
         ("members: []", "it has no list `clients`"),
         ("junk", "it has no list `clients`"),
         ("clients: [{id: 0, name: a, key: abc}]", "A public key must be"),

@@ -53,7 +53,8 @@ def coordinator(context):
 def participant(context):
     config = context.node_config
     made = plan(context.run_config["training"])
-    return participant_of(made, int(config["client"]), Path(config["key"]), Path(config["memory"]))
+    memory = Path(config["memory"])
+    return participant_of(made, int(config["client"]), Path(config["key"]), memory, coordinator="")
 
 
 server = server_app(coordinator)

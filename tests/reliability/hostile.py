@@ -83,7 +83,7 @@ class Client(threading.Thread):
         self.federation, self.client, self.attacks = federation, client, [*attacks]
         self.node_key = load_ssh_private_key((federation.folder / "keys" / f"node-{client}").read_bytes(), None)
         key = federation.folder / "keys" / f"client-{client}.pem"
-        self.worker = ClientWorker(participant_of(planned(1, CLIENTS), client, key), federation.coordinator)
+        self.worker = ClientWorker(participant_of(planned(1, CLIENTS), client, key, coordinator=federation.coordinator))
         self.done, self.tasks = dict[int, Attack](), 0  # attacks by step
 
     def run(self) -> None:

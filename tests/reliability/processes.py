@@ -127,7 +127,7 @@ def coordinator(context: Context) -> Coordinator:
 def participant(context: Context) -> Participant:
     """Return a client, which notes the turns that it trains."""
     config = context.node_config
-    made = participant_of(planned(1), int(config["client"]), Path(str(config["key"])))
+    made = participant_of(planned(1), int(config["client"]), Path(str(config["key"])), coordinator="")
     return replace(made, training=Noted(**vars(made.training), notes=str(config["notes"])))
 
 

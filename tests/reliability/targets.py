@@ -40,6 +40,7 @@ from phalanx.flower import InProcessGrid, Member, Roster, codec
 from phalanx.flower.audit import Entry
 from phalanx.flower.audit import read as read_audit
 from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage, Transfer
+from phalanx.flower.identity import as_text
 from phalanx.flower.wire import LONGEST, failure, short
 from phalanx.runs.canonical import identity_of
 from phalanx.runs.checkpoint import MAGIC, Header, Origin, _read, peek, write
@@ -613,7 +614,9 @@ def public_key(k: int) -> bytes:
 
 def _roster() -> bytes:
     path = FOLDER / "made.yaml"
-    Roster((Member(0, "clinic", public_key(1)), Member(3, "other", public_key(2), 2, True)), "name").save(path)
+    Roster(
+        (Member(0, "clinic", public_key(1)), Member(3, "other", public_key(2), 2, True)), as_text(public_key(3))
+    ).save(path)
     return path.read_bytes()
 
 

@@ -411,7 +411,7 @@ def _beside(path: Path, certificate: Any, again: str) -> Iterator[Diagnosis]:
 
 def _roster(path: Path) -> Iterator[Diagnosis]:
     """Yield the finding on the roster, if there is one."""
-    from phalanx.flower.identity import Roster  # noqa: PLC0415
+    from phalanx.flower.identity import Roster, coordinator_key  # noqa: PLC0415
 
     try:
         if not path.is_file():
@@ -423,6 +423,14 @@ def _roster(path: Path) -> Iterator[Diagnosis]:
     except OSError as error:
         yield _hidden(path, error)
         return
+    if not roster.coordinator:
+        again = "Make it with `phalanx flower coordinator`, and give it to the clients."
+        yield Diagnosis("warning", "roster", "names no key of the coordinator, so that no client answers it.", again)
+    else:
+        try:
+            coordinator_key(None, path, roster.coordinator)
+        except ValueError as error:
+            yield Diagnosis("warning", "roster", str(error).rpartition(". ")[0] + ".", str(error).rpartition(". ")[2])
     out = len(roster.members) - len(roster.active)
     revoked = f"{out} {'is' if out == 1 else 'are'} revoked"
     if roster.active:

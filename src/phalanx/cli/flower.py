@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -23,7 +24,7 @@ from phalanx.flower.audit import AUDIT, Entry, read
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.files import replace_durably
-from phalanx.flower.identity import EnrolmentRequest, Roster, as_text, load_key, new_key, public_bytes
+from phalanx.flower.identity import COORDINATOR_KEY, EnrolmentRequest, Roster, as_text, load_key, new_key, public_text
 from phalanx.flower.local import LOGS, ROSTER, LocalFederation
 from phalanx.flower.register import SERVED
 from phalanx.flower.status import STATUS
@@ -247,7 +248,7 @@ def key(options: Options, console: Console) -> int:
             "another name, or move it away."
         ) from error
     console.print(f"Private key: {escape(str(options.file))}. It stays here.", soft_wrap=True)
-    console.print(f"Public key: {as_text(public_bytes(made))}", soft_wrap=True)
+    console.print(f"Public key: {public_text(made)}", soft_wrap=True)
     return 0
 
 
@@ -269,11 +270,36 @@ def certificates(options: Options, console: Console) -> int:
     return 0
 
 
+def coordinator(options: Options, console: Console) -> int:
+    """Make the coordinator's key, and a roster that names it."""
+    file = options.roster.with_name(COORDINATOR_KEY)
+
+    def named(roster: Roster) -> Roster:
+        if roster.coordinator:
+            raise InfeasibleError(
+                f"{options.roster} names the key of a coordinator already, and its clients answer no other. Choose "
+                "another --roster."
+            )
+        return replace(roster, coordinator=public_text(new_key(file)))
+
+    try:
+        roster = Roster.edit(options.roster, named, new=True)
+    except FileExistsError as error:
+        raise InfeasibleError(
+            f"There is a {file}, and a key is not written over: clients know the coordinator by it. Move it away, or "
+            "choose a --roster in another folder."
+        ) from error
+    console.print(f"Roster: {escape(str(options.roster))}. Private key of the coordinator: {escape(str(file))}.",
+                  soft_wrap=True)  # fmt: skip
+    console.print(f"Public key, for its clients, who answer no other: {roster.coordinator}", soft_wrap=True)
+    return 0
+
+
 def request(options: Options, console: Console) -> int:
     """Sign a request to be enrolled."""
     if options.out.exists() and not options.again:
         raise InfeasibleError(f"There is a {options.out} already. Choose another --out, or give --again.")
-    made = EnrolmentRequest.sign(options.name, load_key(options.key))
+    made = EnrolmentRequest.sign(options.name, load_key(options.key), options.coordinator)
     replace_durably(options.out, made.text)
     console.print(f"Request, for the coordinator: {escape(str(options.out))}. The private key stays here.",
                   soft_wrap=True)  # fmt: skip
@@ -284,12 +310,9 @@ def request(options: Options, console: Console) -> int:
 def enrol(options: Options, console: Console) -> int:
     """Add a client to the roster."""
     made = EnrolmentRequest.load(options.request)
-    roster = Roster.edit(options.roster, lambda roster: roster.adding(made), new=True)
+    roster = Roster.edit(options.roster, lambda roster: roster.adding(made))
     console.print(f"{escape(roster.members[-1].name)} is client {roster.members[-1].id}.", soft_wrap=True)
     console.print(_compare(made), soft_wrap=True)
-    if roster.coordinator:
-        console.print(f'It answers this coordinator only: --node-config \'coordinator="{roster.coordinator}" ...\'',
-                      soft_wrap=True, markup=False)  # fmt: skip
     return 0
 
 

@@ -518,6 +518,7 @@ FLOWER = "Real clients over Flower: keys, the roster of who may take part, a loc
 FLOWER_ACTIONS = {
     "up": "Start a federation on this machine, each client a process, and run the demonstration.",
     "watch": "Watch a run that goes on: rounds, who is there, the last verdicts.",
+    "coordinator": "Make the key by which clients know a coordinator, and its roster, which is empty.",
     "key": "Make a client's private key, and show the public one. The private key stays where it was made.",
     "request": "Sign a client's request to be enrolled, which proves that it holds its key.",
     "certificates": "Make the certificates of a coordinator, for TLS.",
@@ -549,6 +550,8 @@ def flower(action: str) -> Parser:
     elif action == "request":
         parser.add_argument("name", help="Of the client, for people. No other client of the coordinator may have it.")
         parser.add_argument("key", type=path, help="Its private key, as `phalanx flower key` made it.")
+        help_ = "The public key of the coordinator, as `phalanx flower coordinator` has shown it."
+        parser.add_argument("coordinator", help=help_)
         help_ = "Where the request goes. (default: %(default)s)"
         parser.add_argument("--out", "-o", type=path, default=Path("request.json"), metavar="FILE", help=help_)
         parser.add_argument("--again", action="store_true", help="Write over a file that is there.")
@@ -567,7 +570,7 @@ def _add_roster(parser: Parser, action: str) -> None:
     help_ = "The file that the client made with `phalanx flower request`."
     if action == "enrol":
         parser.add_argument("request", type=path, help=help_)
-    elif action != "roster":
+    elif action not in ("roster", "coordinator"):
         parser.add_argument("client", type=int, help="Its id.")
     if action == "rotate":
         parser.add_argument("request", type=path, help=help_)

@@ -32,7 +32,8 @@ from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, b
 from phalanx.flower.contract import ClientExamples, UnderContract, check_outputs, examples_of
 from phalanx.flower.files import private_file
 from phalanx.flower.gate import OtherCoordinatorError, gated
-from phalanx.flower.identity import load_key, public_bytes
+from phalanx.flower.identity import from_text, load_key, public_bytes
+from phalanx.flower.seen import SeenTasks, file_of
 from phalanx.models import Model
 from phalanx.rng import generator
 from phalanx.runs.packing import pack, unpack
@@ -42,6 +43,7 @@ from phalanx.training.local import LocalTask, LocalTraining, check_correctable, 
 from phalanx.training.task import Classification, Task
 from phalanx.training.vector import BufferPolicy, FlatModule, sent_tensors
 
+ANY = "any"  # coordinator that is answered, for experiments: everybody
 KEPT = 3  # turns that a client remembers: a server that crashed may go back by two, one of them a task sent ahead
 
 
@@ -59,14 +61,15 @@ class Participant(UnderContract):
             is `held_out`, and which can be written in another way than the schema says.
         key: its private key, or the path of the key file.
         memory: a folder for the client's state between tasks; needed by some algorithms and trainings (`FedPer`,
-            `Ditto`, an optimizer that remembers), and by every attack.
+            `Ditto`, an optimizer that remembers), and by every attack. The list of the tasks that it has taken is
+            there as well; without a folder it lies next to the key.
         seed: the seed of the run, which determines the order of minibatches.
         buffers: treatment of the model's buffers; the same as the server's.
         device: PyTorch device for training.
         attack: the attack of a Byzantine client, for experiments.
-        coordinator: the name of the coordinator that the client answers, as in the coordinator's roster; if empty, that
-            in the configuration of its node (`--node-config 'coordinator="..."'`). A coordinator with another name is
-            not answered: it could pass the answer on as its own client's.
+        coordinator: the public key of the coordinator that the client answers, as `phalanx flower coordinator` has
+            shown it; if empty, that in the configuration of its node (`--node-config 'coordinator="ed25519:..."'`).
+            Who has not signed with that key is not answered. "any", for experiments: it answers everybody.
         noise: source of the noise of `Private` and `PrivateSGD`: "system", which nobody can reproduce, or "stream" as
             in a simulation, which protects nothing from those who know the seed.
         task: the task that is trained.
@@ -261,11 +264,16 @@ class ClientWorker:
 
     Args:
         participant: the client's configuration.
-        coordinator: the name of the coordinator that it answers, if the participant names none.
+        coordinator: the public key of the coordinator that it answers, if the participant names none.
+
+    Raises:
+        ValueError: that is no public key.
     """
 
     def __init__(self, participant: Participant, coordinator: str = "") -> None:
         self.participant, self.coordinator = participant, participant.coordinator or coordinator
+        if self.coordinator not in ("", ANY):
+            from_text(self.coordinator)
         self.algorithm = secretly(participant.algorithm) if participant.noise == "system" else participant.algorithm
         key = participant.key
         self.key = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
@@ -277,12 +285,15 @@ class ClientWorker:
         self.trainer.try_out(few.of(torch.arange(min(3, len(few)), device=few.y.device)))
         check_correctable(self.algorithm, self.trainer)
         self.memory = ClientMemory(participant.memory, model.device)
+        self.seen = SeenTasks(file_of(participant.memory, key))
         self._poisoned: Dataset | None = None
 
     def introduce(self, content: RecordDict) -> RecordDict:
         """Return the signed answer to enrolment: the reported number of examples, which an attacker may falsify."""
         size, attack = len(self.participant.examples.train), self.participant.attack
-        return self._signed(self._meant(codec.read_task(content)), attack.reported_size(size) if attack else size)
+        return self._signed(
+            self._meant(codec.read_task(content), content), attack.reported_size(size) if attack else size
+        )
 
     def train(self, content: RecordDict) -> RecordDict:
         """Train on a task and return the signed answer.
@@ -292,7 +303,7 @@ class ClientWorker:
         """
         participant, model = self.participant, self.trainer.model
         download = torch.empty(self.algorithm.download_size(model.size))
-        task = self._meant(codec.read_task(content, download))
+        task = self._meant(codec.read_task(content, download), content)
         download = download.to(model.device)
         known = self.memory.before(task)
         self.trainer.restore({} if known.training is None else {task.client: known.training})
@@ -344,14 +355,28 @@ class ClientWorker:
         flat = self.trainer.model
         return report_of(flat, model, data.for_model(flat.dtype), self.task)
 
-    def _meant(self, task: TaskMessage) -> TaskMessage:
-        """Return a task of this client's coordinator; raise `Malformed` if it is another one's."""
+    def _meant(self, task: TaskMessage, content: RecordDict) -> TaskMessage:
+        """Return a task that this client's coordinator has signed for it, and that it sees for the first time.
+
+        Raises:
+            OtherCoordinatorError: it has not, or the client was given no coordinator's key.
+            Malformed: the client had this task before.
+        """
+        if self.coordinator == ANY:
+            return task
+        if not self.coordinator:
+            raise OtherCoordinatorError(
+                "this client was not given the key of its coordinator, and answers nobody. Give it the key that the "
+                "coordinator has told you: Participant(coordinator=...), or coordinator=... in its node's configuration"
+            )
         if task.coordinator != self.coordinator:
             raise OtherCoordinatorError(
                 f"the task is from {_named(task.coordinator)}, and this client answers {_named(self.coordinator)}. If "
-                "it should, give it that name: Participant(coordinator=...), or coordinator=... in its node's "
+                "it should, give it that key: Participant(coordinator=...), or coordinator=... in its node's "
                 "configuration"
             )
+        codec.check_task(content, from_text(self.coordinator), public_bytes(self.key))
+        self.seen.add(task)
         return task
 
     def _data(self, client: int) -> Dataset:
@@ -379,7 +404,7 @@ class ClientWorker:
 
 
 def _named(coordinator: str) -> str:
-    return f"the coordinator {brief(repr(coordinator))}" if coordinator else "a coordinator without a name"
+    return f"the coordinator {brief(repr(coordinator))}" if coordinator else "a coordinator without a key"
 
 
 def personalize(participant: Participant, files: Mapping[int, Path]) -> int:

@@ -17,16 +17,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from jaxtyping import Shaped
 from torch import Tensor
 
 from phalanx.core import ClientReport, Vector
-from phalanx.flower.identity import statement
+from phalanx.flower.identity import signed_by, statement
 
 Transfer = Literal["float32", "bfloat16", "int8"]
 
-FORMAT = 2  # version of this format; 1 did not name the coordinator
+FORMAT = 3  # version of this format; 1 did not name the coordinator, 2 not its key
 WORDS, VECTOR = "phalanx", "vector"  # the records of a message
 REPORT, SCHEMA = "report", "schema"  # those of an answer that are optional
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")  # of a schema
@@ -60,7 +61,7 @@ class TaskMessage(NamedTuple):
     version: int  # of the download
     turn: int  # number of earlier tasks of the client
     transfer: Transfer
-    coordinator: str = ""  # the name of the sender; empty if it has none
+    coordinator: str = ""  # the public key of the sender, as text; empty if it has none
 
 
 class AnswerMessage(NamedTuple):
@@ -181,7 +182,7 @@ def _names(values: Mapping[str, Any]) -> str:
 
 def task_content(task: TaskMessage, download: Vector | None = None) -> RecordDict:
     """Encode a task as records."""
-    words = {"format": FORMAT, **task._asdict()}
+    words = {"format": FORMAT, **task._asdict(), "signature": b""}
     records: dict[str, Any] = {WORDS: ConfigRecord(words)}
     if download is not None:
         records[VECTOR] = encode(download)
@@ -195,9 +196,10 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
         Malformed: the records are not a task.
     """
     kinds = {"kind": str, "session": str, "nonce": bytes, "client": int, "version": int, "turn": int, "transfer": str,
-             "coordinator": str}  # fmt: skip
+             "coordinator": str, "signature": bytes}  # fmt: skip
     _check_records(content, {WORDS} if out is None else {WORDS, VECTOR})
     values = _words(content, kinds)
+    del values["signature"]
     task = TaskMessage(**values)
     if len(task.nonce) != NONCE or not task.session.isalnum() or task.kind not in ("enrol", "train"):
         raise Malformed("the task has no session of letters and digits, no nonce of 32 bytes, or no known kind")
@@ -326,6 +328,39 @@ def _words(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
 
 
 # Signatures
+
+
+def sign_task(content: RecordDict, key: Ed25519PrivateKey, addressee: bytes) -> None:
+    """Sign the records of a task with the coordinator's key.
+
+    Args:
+        content: of `task_content`; gets the signature.
+        key: the coordinator's.
+        addressee: public key of the client; empty where the coordinator does not know yet whom it asks.
+    """
+    record: Any = content[WORDS]
+    record["signature"] = key.sign(_task_statement(content, addressee))
+
+
+def check_task(content: RecordDict, coordinator: bytes, own: bytes) -> None:
+    """Check that a coordinator has signed the records of a task, and for this client.
+
+    Args:
+        content: as `read_task` has read it.
+        coordinator: the coordinator's public key.
+        own: the client's public key.
+
+    Raises:
+        Malformed: it has not.
+    """
+    record: Any = content[WORDS]
+    addressee = b"" if record["kind"] == "enrol" else own
+    if not signed_by(coordinator, record["signature"], _task_statement(content, addressee)):
+        raise Malformed("the task is not signed by the coordinator that it names, for this client")
+
+
+def _task_statement(content: RecordDict, addressee: bytes) -> bytes:
+    return statement("task", addressee, fingerprint(content))
 
 
 def signing_input(task: TaskMessage, content: RecordDict) -> bytes:

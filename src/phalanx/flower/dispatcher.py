@@ -97,7 +97,7 @@ class Dispatcher:
             if dispatch.over.is_set():
                 continue
             try:
-                content = codec.task_content(dispatch.task, dispatch.download)
+                content = self.register.content(dispatch.task, dispatch.download)
                 left, group = max(0.0, dispatch.deadline - self.register.clock()), str(dispatch.task.version)
                 message = Message(content, dispatch.node, MessageType.TRAIN, ttl=left + SPARE, group_id=group)
                 dispatch.message = push(self.grid, message)

@@ -13,7 +13,7 @@ from torch import nn
 
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.core import InfeasibleError
-from phalanx.flower.client import Participant
+from phalanx.flower.client import ANY, Participant
 from phalanx.flower.identity import Roster
 from phalanx.flower.models import hide
 from phalanx.flower.server import Coordinator
@@ -26,7 +26,13 @@ SIMULATED = ("latency", "late", "availability", "deadline")  # options of a run 
 
 
 def participant_of(
-    plan: Run, client: int, key: Any, memory: Path | None = None, federation: Federation | None = None
+    plan: Run,
+    client: int,
+    key: Any,
+    memory: Path | None = None,
+    federation: Federation | None = None,
+    *,
+    coordinator: str = ANY,
 ) -> Participant:
     """Return one client of a run.
 
@@ -36,6 +42,7 @@ def participant_of(
         key: its private key, or the file of it.
         memory: folder of its local state.
         federation: of the plan, if there is one already.
+        coordinator: see `Participant`.
 
     Raises:
         InfeasibleError: the client is Byzantine, and its attack needs to see what others send; or it is to train on its
@@ -55,6 +62,7 @@ def participant_of(
         plan.buffers,
         attack=plan.attack if client in made.byzantine else None,
         noise="stream",
+        coordinator=coordinator,
         task=plan.task,
         held_out=made.kept[client] if plan.evaluation.by_clients else None,
     )

@@ -19,7 +19,7 @@ from phalanx.flower.codec import Malformed
 Answer = TypeVar("Answer")
 log = logging.getLogger("phalanx.flower.client")
 
-ANOTHER_COORDINATOR = "the task is of another coordinator than the one that it answers"
+ANOTHER_COORDINATOR = "the task is of another coordinator than the one whose key it was given"
 NO_TASK = "the task does not fit what it expects"
 MISFIT = "its table does not fit the schema"
 UNFIT = "its settings or its data do not fit this run"

@@ -8,7 +8,6 @@ client, not its address and not the number that Flower gives its node.
 
 import base64
 import binascii
-import secrets
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +37,8 @@ LARGEST = 100_000_000  # bytes of a roster
 KEY, SIGNATURE = 32, 64  # bytes of a public key and of a signature
 PREFIX = "ed25519:"  # of a public key in text
 FIELDS = ("id", "name", "key", "term", "revoked")  # of an entry in the roster
-FORMAT = 2  # version of what is signed; 1 did not name the coordinator
+FORMAT = 3  # version of what is signed; 1 did not name the coordinator, 2 not its key
+COORDINATOR_KEY = "coordinator.pem"  # file of the coordinator's private key, next to the roster
 LARGEST_REQUEST = 10_000  # bytes
 LONGEST_NAME = 100  # characters
 VALID = timedelta(days=30)  # for which a request can be used
@@ -80,6 +80,11 @@ def load_key(path: Path) -> Ed25519PrivateKey:
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
     """Return the 32 bytes of the public key."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def public_text(key: Ed25519PrivateKey) -> str:
+    """Return the public key as text."""
+    return as_text(public_bytes(key))
 
 
 def as_text(key: bytes) -> str:
@@ -167,6 +172,7 @@ class EnrolmentRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     Args:
         name: of the client, for people.
         key: its public key, as text.
+        coordinator: the public key of the coordinator, as text. Another one cannot use the request.
         time: when it was signed, in UTC.
         signature: of the key over the other fields.
 
@@ -176,26 +182,28 @@ class EnrolmentRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     name: str
     key: str
+    coordinator: str
     time: datetime
     signature: bytes
     version: Literal[1] = 1
 
     def __post_init__(self) -> None:
         named(self.name)
+        from_text(self.coordinator)
         if self.time.utcoffset() != timedelta(0):
             raise ValueError("its time is not in UTC. Make it with `phalanx flower request`.")
-        if not signed_by(from_text(self.key), self.signature, _requested(self.name, self.key, self.time)):
+        stated = _requested(self.name, self.key, self.coordinator, self.time)
+        if not signed_by(from_text(self.key), self.signature, stated):
             raise ValueError(
                 "it is not signed by the key that it names: it was changed, or whoever made it does not hold that key. "
                 "Let the client make another with `phalanx flower request`."
             )
 
     @classmethod
-    def sign(cls, name: str, key: Ed25519PrivateKey, now: datetime | None = None) -> "EnrolmentRequest":
-        """Return the request of the owner of a key."""
-        time = (now or datetime.now(UTC)).replace(microsecond=0)
-        public = as_text(public_bytes(key))
-        return cls(name, public, time, key.sign(_requested(name, public, time)))
+    def sign(cls, name: str, key: Ed25519PrivateKey, coordinator: str) -> "EnrolmentRequest":
+        """Return the request of the owner of a key, to the coordinator with a public key."""
+        time, public = datetime.now(UTC).replace(microsecond=0), public_text(key)
+        return cls(name, public, coordinator, time, key.sign(_requested(name, public, coordinator, time)))
 
     @classmethod
     def load(cls, path: Path, now: datetime | None = None) -> "EnrolmentRequest":
@@ -224,8 +232,8 @@ class EnrolmentRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
 
-def _requested(name: str, key: str, time: datetime) -> bytes:
-    return statement("request", name, key, time.isoformat())
+def _requested(name: str, key: str, coordinator: str, time: datetime) -> bytes:
+    return statement("request", name, key, coordinator, time.isoformat())
 
 
 def named(name: str) -> None:
@@ -239,6 +247,42 @@ def named(name: str) -> None:
 def alike(name: str) -> str:
     """Return what names have in common that people take for one: case, width and spaces do not count."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
+# The coordinator's key
+
+
+def coordinator_key(
+    key: Ed25519PrivateKey | Path | None, roster: "Path | Roster", coordinator: str
+) -> Ed25519PrivateKey | None:
+    """Return the private key of a coordinator, whose public half its roster names; None if that names none.
+
+    Args:
+        key: the key, or its file; None: `coordinator.pem` next to the file of the roster.
+        roster: the roster, or its file.
+        coordinator: the public key in the roster; may be empty.
+
+    Raises:
+        ValueError: the key cannot be read, or the roster names another one, or none.
+    """
+    if key is None and coordinator:
+        if not isinstance(roster, Path):
+            raise ValueError("The roster names the coordinator's key. Give the private one: Coordinator(key=...).")
+        key = roster.with_name(COORDINATOR_KEY)
+        if not key.is_file():
+            raise ValueError(
+                f"There is no {key}, the coordinator's private key, by which clients know it. Put it there, or name "
+                "its file: Coordinator(key=...)."
+            )
+    if key is None:
+        return None
+    found = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
+    if public_text(found) != coordinator:
+        raise ValueError(
+            f"The public key of the coordinator is {public_text(found)}, and the roster names {coordinator or 'none'}, "
+            "which clients were given. Give the private key of that: Coordinator(key=...)."
+        )
+    return found
 
 
 # The roster
@@ -282,18 +326,26 @@ class Roster:
 
     Args:
         members: the clients in any order.
-        coordinator: the name of the coordinator, which its clients sign with each answer. A client answers only the
-            coordinator whose name it was given, so that nobody else can use its answer. Empty: the coordinator has no
-            name, and clients that were given none answer it.
+        coordinator: the public key of the coordinator, as text. It signs each task, and clients answer only the
+            coordinator whose key they were given. Empty: it has none, and only clients that answer any coordinator
+            answer it, as in a test.
 
     Raises:
-        ValueError: two members share an id, a key or a name.
+        ValueError: two members share an id, a key or a name, or the coordinator's key is none.
     """
 
     members: tuple[Member, ...] = ()
     coordinator: str = ""
 
     def __post_init__(self) -> None:
+        if self.coordinator:
+            try:
+                from_text(self.coordinator)
+            except ValueError as error:
+                raise ValueError(
+                    f"the coordinator is known by its key and no longer by a name. {error} Remove the line "
+                    "`coordinator`, and run `phalanx flower coordinator`."
+                ) from error
         owners = dict[tuple[str, str], list[Member]]()
         for member in self.members:
             for unique in (("id", str(member.id)), ("key", as_text(member.key)), ("name", alike(member.name))):
@@ -316,8 +368,9 @@ class Roster:
         """Return the roster with one more member, under the next id.
 
         Raises:
-            ValueError: its name or its key is that of another member.
+            ValueError: its name or its key is that of another member, or the request is to another coordinator.
         """
+        self._check_addressee(request)
         new = Member(max((m.id for m in self.members), default=-1) + 1, request.name, from_text(request.key))
         return replace(self, members=(*self.members, new))
 
@@ -325,8 +378,9 @@ class Roster:
         """Return the roster with another key of one member, who has signed for it.
 
         Raises:
-            ValueError: there is no such member, the request names another client, or the key is taken.
+            ValueError: there is no such member, the request names another client or coordinator, or the key is taken.
         """
+        self._check_addressee(request)
         changed = self.changing(client, key=from_text(request.key))
         member = next(m for m in self.members if m.id == client)
         if alike(member.name) != alike(visible(request.name)):
@@ -335,6 +389,14 @@ class Roster:
                 "it is, or let it make one in its own name."
             )
         return changed
+
+    def _check_addressee(self, request: EnrolmentRequest) -> None:
+        if request.coordinator != self.coordinator:
+            mine = self.coordinator or "none. Make it with `phalanx flower coordinator`"
+            raise ValueError(
+                f"The request is to the coordinator with the key {request.coordinator}, and the key of this one is "
+                f"{mine}. Let the client make another with this key."
+            )
 
     def changing(self, client: int, **fields: Any) -> "Roster":
         """Return the roster with fields of one member replaced.
@@ -355,11 +417,11 @@ class Roster:
             ValueError: the file is missing or is not a roster.
         """
         if not path.is_file():
-            raise ValueError(f"There is no roster {path}. Make one with `phalanx flower enrol`.")
+            raise ValueError(f"There is no roster {path}. Make one with `phalanx flower coordinator`.")
         try:
             content = load(decoded(contents(path, LARGEST), path.name), LARGEST)
             if not isinstance(content, Mapping) or not isinstance(content.get("clients"), list):
-                raise ValueError("it has no list `clients`. Name the file that `phalanx flower enrol` wrote.")
+                raise ValueError("it has no list `clients`. Name the file that `phalanx flower coordinator` wrote.")
             if type(coordinator := content.get("coordinator", "")) is not str:
                 raise ValueError(f"coordinator must be str, got {coordinator!r}")
             return cls(tuple(_member(entry) for entry in content["clients"]), coordinator)
@@ -380,7 +442,7 @@ class Roster:
         Args:
             path: of the file.
             change: gets the roster as it is in the file.
-            new: make the file if it does not exist, for a coordinator with a new random name.
+            new: make the file if it does not exist.
 
         Raises:
             ValueError: the file is missing or is not a roster, or the change is impossible.
@@ -389,8 +451,7 @@ class Roster:
         if not new and not path.is_file():
             return cls.load(path)  # raises, and makes no lock file in a folder that was named by mistake
         with locked(path):
-            fresh = new and not path.exists()
-            roster = change(cls(coordinator=secrets.token_hex(8)) if fresh else cls.load(path))
+            roster = change(cls() if new and not path.exists() else cls.load(path))
             roster.save(path)
         return roster
 

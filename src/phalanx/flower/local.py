@@ -21,7 +21,7 @@ from typing import Any
 
 from phalanx.core import InfeasibleError
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates, make_node_key, make_secret
-from phalanx.flower.identity import EnrolmentRequest, Roster, new_key
+from phalanx.flower.identity import COORDINATOR_KEY, EnrolmentRequest, Roster, new_key, public_text
 from phalanx.signals import undisturbed
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -59,7 +59,7 @@ class LocalFederation:
         self.address = f"{HOST}:{self.ports[0]}"
         self.node_address, self._ending = proxy or self.address, ending
         self.node_certificates = self.folder / "certificates" / CA  # that nodes trust
-        self.mark, self.coordinator = secrets.token_hex(8), secrets.token_hex(8)
+        self.mark, self.coordinator = secrets.token_hex(8), ""  # the second is the coordinator's public key
         self.environment = os.environ | QUIET | {MARK: self.mark, "FLWR_HOME": str(self.folder / "flwr")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         self.environment |= {"PATH": path, "PYTHONUNBUFFERED": "1"}
@@ -90,12 +90,14 @@ class LocalFederation:
         for name in ("flwr", "certificates", "keys", LOGS):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir(parents=True)
+        (self.folder / COORDINATOR_KEY).unlink(missing_ok=True)
         make_certificates(self.folder / "certificates", [HOST, "localhost"])
         make_secret(self.folder / "keys" / "superexec")
-        roster = Roster(coordinator=self.coordinator)
+        roster = Roster(coordinator=public_text(new_key(self.folder / COORDINATOR_KEY)))
+        self.coordinator = roster.coordinator
         for client in range(self.clients):
             key = new_key(self.folder / "keys" / f"client-{client}.pem")
-            roster = roster.adding(EnrolmentRequest.sign(f"client-{client}", key))
+            roster = roster.adding(EnrolmentRequest.sign(f"client-{client}", key, self.coordinator))
             make_node_key(self.folder / "keys" / f"node-{client}")
         roster.save(self.folder / ROSTER)
         lines = ["[superlink]", 'default = "here"', "[superlink.here]", f'address = "{self.address}"']

@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from phalanx.core import Vector
 from phalanx.data import Schema
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.clock import TICK, AwakeClock
 from phalanx.flower.codec import Malformed, TaskMessage, brief
-from phalanx.flower.identity import Member, Roster, signed_by
+from phalanx.flower.identity import Member, Roster, coordinator_key, public_text, signed_by
 from phalanx.flower.logs import log_fields
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
@@ -56,6 +58,10 @@ class Register:
         tell: takes the events of clients.
         clock: gives the time of deadlines.
         schema: of the tables of all clients; None: there is none.
+        key: private key of the coordinator, or its file; see `coordinator_key`.
+
+    Raises:
+        ValueError: the roster is none, or its coordinator's key is not there.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class Register:
         tell: Callable[[Note], None] = forget,
         clock: AwakeClock | None = None,
         schema: Schema | None = None,
+        key: Ed25519PrivateKey | Path | None = None,
     ) -> None:
         self.clock = clock or AwakeClock()
         self.grid, self.timeouts, self.suspension, self._came, self._tell = grid, timeouts, suspension, came, tell
@@ -77,6 +84,8 @@ class Register:
         self.step = 0  # of the run, the last that was done
         self.notice = ""  # what is wrong at the moment on the coordinator's side, and what to do
         self.roster = roster if isinstance(roster, Roster) else Roster.load(roster)
+        self._key = coordinator_key(key, roster, self.roster.coordinator)
+        self.coordinator = public_text(self._key) if self._key else ""  # its public key, which tasks name
         self._file = roster if isinstance(roster, Path) else None
         self._stamp: tuple[int, int] | None = None  # of the file, as it was read
         self.reported = dict[int, object]()  # sizes, unchecked, of all clients that ever enrolled
@@ -344,10 +353,10 @@ class Register:
     def _meet(self, node: int) -> None:
         """Check the identity of a node."""
         nonce = secrets.token_bytes(codec.NONCE)
-        name, limit = self.roster.coordinator, self._time_of(node)
-        task = TaskMessage("enrol", self.session, nonce, -1, 0, 0, "float32", name)
+        limit = self._time_of(node)
+        task = TaskMessage("enrol", self.session, nonce, -1, 0, 0, "float32", self.coordinator)
         try:
-            message = Message(codec.task_content(task), node, MessageType.QUERY, ttl=limit + SPARE, group_id="enrol")
+            message = Message(self.content(task), node, MessageType.QUERY, ttl=limit + SPARE, group_id="enrol")
             (number,) = self.grid.push_messages([message])
             reply = pull(self.grid, number, self.timeouts.poll, self.clock() + limit, self._closed, clock=self.clock)
             if reply is None:
@@ -359,6 +368,13 @@ class Register:
             self._turn_away(node, short(error))
             return
         self._let_in(node, member, size)
+
+    def content(self, task: TaskMessage, download: Vector | None = None) -> RecordDict:
+        """Return the records of a task, signed by the coordinator for its client."""
+        content, member = codec.task_content(task, download), self.roster.active.get(task.client)
+        if self._key is not None:
+            codec.sign_task(content, self._key, b"" if member is None else member.key)
+        return content
 
     def _turn_away(self, node: int, why: str) -> None:
         """Leave a node alone for a while; list it the first time only."""

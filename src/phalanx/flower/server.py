@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
@@ -109,6 +110,8 @@ class Coordinator(UnderContract):
         architecture: description of the network, for `Record.model`; None if that is not to be known.
         schema: of the tables of all clients, or its file. A client with another one is turned away. It is stored with
             the models, so that `phalanx predict`, `evaluate` and `export` take tables.
+        key: private key of the coordinator, by which it signs each task, or its file; None: `coordinator.pem` next to
+            the file of the roster, where `phalanx flower coordinator` puts it.
     """
 
     algorithm: Algorithm
@@ -143,6 +146,7 @@ class Coordinator(UnderContract):
     architecture: Model | None = None
     training: LocalTraining = LocalSGD()
     schema: Schema | Path | str | None = None
+    key: Ed25519PrivateKey | Path | None = None
 
     def __post_init__(self) -> None:
         check_outputs(self.module, self.contract, self.buffers)
@@ -323,6 +327,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         asked=UploadCounter(folder / ASKED if folder else None),
         update_size=len(start),
         schema=schema,
+        key=coordinator.key,
     )
     transport.f = _expected(algorithm, transport, coordinator)
     check = PromiseCheck(coordinator.accept, audit.note)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid
 
 from phalanx.core import Arrivals, Download, InfeasibleError, Progress, Reply, StalledError, Vector
@@ -121,6 +122,8 @@ class FlowerTransport:
         f: number of attackers that the plan is expected to tolerate, until it promises.
         clock: gives the time of deadlines.
         schema: of the tables of all clients; None: there is none.
+        key: private key of the coordinator, by which it signs each task, or its file; None: `coordinator.pem` next to
+            the file of the roster, or nothing if that names no coordinator.
     """
 
     def __init__(
@@ -138,12 +141,21 @@ class FlowerTransport:
         f: int = 0,
         clock: AwakeClock | None = None,
         schema: Schema | None = None,
+        key: Ed25519PrivateKey | Path | None = None,
     ) -> None:
         self.update_size, self.f, self._tell, self.clock = update_size, f, tell, clock or AwakeClock()
         self.asked = asked or UploadCounter()
         self.timeouts, self.suspension, self.transfer = timeouts or Timeouts(), suspension or Suspension(), transfer
         self.register = Register(
-            grid, roster, self.timeouts, self.suspension, came=self._wake, tell=tell, clock=self.clock, schema=schema
+            grid,
+            roster,
+            self.timeouts,
+            self.suspension,
+            came=self._wake,
+            tell=tell,
+            clock=self.clock,
+            schema=schema,
+            key=key,
         )
         self._dispatcher, self.prefetch = Dispatcher(grid, self.register, self.timeouts), prefetch
         self._open = dict[int, Dispatch]()  # the current task of each client
@@ -290,8 +302,8 @@ class FlowerTransport:
     def _set_out(self, client: int, pending: Pending, row: Vector) -> None:
         version, turn, download = pending
         nonce = secrets.token_bytes(codec.NONCE)  # and so nobody can guess Flower's id of the message, a hash
-        name = self.register.roster.coordinator
-        task = TaskMessage("train", self.register.session, nonce, client, version, turn, self.transfer, name)
+        register = self.register
+        task = TaskMessage("train", register.session, nonce, client, version, turn, self.transfer, register.coordinator)
         now, node, first = self.clock(), self.register.node_of(client), self._open.get(client)
         begins = first.deadline if first is not None else now  # at the latest
         limit = self._limit(client)
