@@ -34,7 +34,7 @@ MOVED = 1.0  # by which a rule may let attackers move the result, where the rows
 
 BOUNDED = (
     "An error, no result, or every coordinate within the range of the ten other rows (about 0.8 to 1.3) or nearer to "
-    "it than 1: rules such as centred clipping let every row move the result, by no more than a radius."
+    "it than 1. Rules such as centred clipping let every row move the result, by no more than a radius."
 )
 
 

@@ -35,6 +35,7 @@ RULES = {
     for name in aggregators.__all__
     if issubclass(getattr(aggregators, name), Aggregator | PreAggregator) and name not in BUILDING_BLOCKS
 } | {"DensestMajority"}  # in `aggregators.flame`: that path is in the identity of every run of Catalyst
+LONGEST, MEAN = 40, 20  # words of a sentence
 COMMANDS = re.findall(r"^phalanx (run .*)$", OVERVIEW.read_text(), re.MULTILINE)
 
 
@@ -100,6 +101,13 @@ def test_every_link_leads_somewhere(page):
         linked = (page.parent / target).resolve() if target else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_sentences_are_short(page):
+    found = [] if page.name == "CHANGELOG.md" else sentences(page.read_text())
+    assert [sentence for sentence in found if words(sentence) > LONGEST] == []
+    assert not found or sum(map(words, found)) / len(found) <= MEAN
 
 
 def test_sentences_are_found_as_people_read_them():
