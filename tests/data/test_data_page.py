@@ -1,4 +1,4 @@
-"""docs/data.md: everything is named, every command is understood, the example runs, links lead somewhere."""
+"""docs/data.md, and what is measured of it: everything is named, commands are understood, the example runs."""
 
 import inspect
 import os
@@ -18,9 +18,11 @@ from phalanx.data import Groups, Partition, Source
 from phalanx.rng import borrowed
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "data.md").read_text()
+PAGE, MEASURED = (DOCS / "data.md").read_text(), (DOCS / "measurements" / "training.md").read_text()
 COMMANDS = re.findall(r"^\$ phalanx ((?:run|partition) (?:.*\\\n)*.*)$", PAGE, re.MULTILINE)
-ROWS = re.findall(r"^\| `(\w+(?: --data.*?)?)` \| `(\w+(?: --model.*?)?)`(?:, with `(.*?)`)? \|", PAGE, re.MULTILINE)
+ROWS = re.findall(
+    r"^\| `(\w+(?: --data.*?)?)` \| `(\w+(?: --model.*?)?)`(?:, with `(.*?)`)? \|", MEASURED, re.MULTILINE
+)
 CHOICES = [f"run --data {data} --model {model} {more}" for data, model, more in ROWS]
 
 
@@ -61,7 +63,7 @@ def test_the_table_is_learned(capsys, tmp_path, monkeypatch):
 
 def test_the_schema_is_read_and_a_file_checked(capsys, tmp_path, monkeypatch):
     (described,) = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    _, example, _ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    _, example = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "runs" / "hospitals").mkdir(parents=True)
     (tmp_path / "runs" / "hospitals" / "schema.json").write_text(described)
     (tmp_path / "new.csv").write_text("state,sex,age,day\nwell,f,54,1\nsick,m,?,2\n")
@@ -101,7 +103,7 @@ def test_the_example_measures(capsys):
     folder = os.environ.get("PHALANX_DATA")
     if not folder or not (Path(folder) / "ag_news").is_dir():
         pytest.skip("PHALANX_DATA does not name a folder with ag_news/")
-    *_, example = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (example,) = re.findall(r"^```python\n(.*?)^```$", MEASURED, re.MULTILINE | re.DOTALL)
     threads = torch.get_num_threads()
     exec(example.replace("FOLDER", folder).replace("limit=20", "limit=1"), {})
     torch.set_num_threads(threads)
