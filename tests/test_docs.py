@@ -2,6 +2,7 @@
 
 import dataclasses
 import doctest
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -101,6 +102,15 @@ def test_every_link_leads_somewhere(page):
         linked = (page.parent / target).resolve() if target else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_names_and_paths_exist(page):
+    text = "" if page.name == "CHANGELOG.md" else page.read_text()
+    for name in re.findall(r"`(phalanx(?:\.\w+)+)", text):
+        pkgutil.resolve_name(name)
+    paths = re.findall(r"\b((?:src|tests|benchmarks|examples|papers|checks)/[\w/]+\.(?:py|yaml))\b", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=named)

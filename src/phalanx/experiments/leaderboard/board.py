@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -342,22 +341,6 @@ def _refused(board: Board, done: Sequence[RankedDefence]) -> list[str]:
     )
 
 
-# The excerpt
-
-EXCERPT = re.compile(r"(<!-- excerpt of leaderboard\.md -->\n).*?(\n<!-- end of the excerpt -->)", re.DOTALL)
-
-
-def excerpt(board: Board) -> str:
-    """Return the ranking of rules and chains, for their page."""
-    shares = (0, *board.tier.attackers)
-    order = [one for one in board.order(synchronous=True) if one.defence.kind in ("rule", "chain")]
-    rows = [[one.defence.name, *(_average(board, one, f) for f in shares)] for one in order]
-    columns = ["rule or chain", *map(board.share, shares)]
-    return markdown_table(
-        Flat("Worst accuracy, %, by share of attackers", columns, rows, [], [False, *(True for _ in shares)])
-    )
-
-
 # The cells as CSV
 
 HEADINGS = (
@@ -394,10 +377,10 @@ def _number(value: float | None) -> str:
 
 
 def write(boards: Sequence[Board], path: Path, folder: Path) -> list[Path]:
-    """Write the page, the excerpt of the page of rules next to it, and the cells next to the records of each tier.
+    """Write the page, and the cells next to the records of each tier.
 
     Args:
-        boards: the tiers; the excerpt is of the first.
+        boards: the tiers.
         path: of the page.
         folder: of the records.
 
@@ -405,10 +388,6 @@ def write(boards: Sequence[Board], path: Path, folder: Path) -> list[Path]:
         The files.
     """
     files = {path: page(boards)} | {folder / f"{board.tier.name}.csv": table(board) for board in boards}
-    if (rules := path.with_name("rules.md")).is_file():
-        files[rules] = EXCERPT.sub(
-            lambda found: f"{found[1]}\n{excerpt(boards[0])}\n{found[2]}", rules.read_text("utf-8")
-        )
     for file, text in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
