@@ -21,7 +21,8 @@ from phalanx.flower import (
     codec,
     participant_of,
 )
-from phalanx.flower.identity import public_bytes
+from phalanx.flower.client import ANY
+from phalanx.flower.identity import public_bytes, public_text
 from phalanx.models import MLP
 from phalanx.rng import generator
 from phalanx.runs.federation import Federation
@@ -50,10 +51,21 @@ def roster_of(clients):
     return Roster(tuple(Member(i, f"clinic-{i}", public_bytes(KEYS[i])) for i in range(clients)))
 
 
-def honest(plan, folder, federation=None):
+MINE = public_text(KEYS[11])  # the key of a coordinator
+
+
+def named(clients):
+    """A roster that names its coordinator."""
+    return dataclasses.replace(roster_of(clients), coordinator=MINE)
+
+
+def honest(plan, folder, federation=None, coordinator=ANY):
     """The app of each client."""
     made = federation or Federation(plan)
-    return {i: client_app(participant_of(plan, i, KEYS[i], folder / str(i), made)) for i in range(plan.clients)}
+    return {
+        i: client_app(participant_of(plan, i, KEYS[i], folder / str(i), made, coordinator=coordinator))
+        for i in range(plan.clients)
+    }
 
 
 def at_nodes(apps):

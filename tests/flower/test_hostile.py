@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import phalanx
-from flower.federations import FIRST_NODE, KEYS, QUICK, SMALL, at_nodes, honest, roster_of
+from flower.federations import FIRST_NODE, KEYS, MINE, QUICK, SMALL, at_nodes, honest, named, roster_of
 from phalanx.algorithms import FedAvg
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
@@ -69,14 +69,6 @@ def at_once(works):
     for thread in threads:
         thread.join()
     assert failures == []
-
-
-MINE = public_text(KEYS[11])  # of the coordinator
-
-
-def named(clients):
-    """A roster that names its coordinator."""
-    return dataclasses.replace(roster_of(clients), coordinator=MINE)
 
 
 def requested(path, name, key):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from flower.federations import KEYS, roster_of
+from flower.federations import KEYS, MINE, named, roster_of
 from phalanx.flower import Member, Roster, load_key, new_key
 from phalanx.flower.identity import (
     AHEAD,
@@ -26,13 +26,6 @@ from phalanx.flower.identity import (
     public_text,
     signed_by,
 )
-
-MINE = public_text(KEYS[11])
-
-
-def named(clients):
-    """A roster that names a coordinator."""
-    return dataclasses.replace(roster_of(clients), coordinator=MINE)
 
 
 def test_a_key_is_read_as_it_was_made_and_by_nobody_else(tmp_path):

@@ -24,6 +24,7 @@ from phalanx.flower.certificates import make_certificates, make_node_key
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.local import MARK, LocalFederation, free_ports, marked
 from phalanx.runs.record import Record
+from phalanx.runs.verification import verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.waits]
 
@@ -113,6 +114,9 @@ def test_rounds_go_on_without_a_node_that_was_killed_and_a_killed_server_goes_on
     after = lines_of(results)
     assert after[: len(before) - 1] == before[:-1]
     assert after[-1].step == last
+    witnesses = [four.folder / "memory" / str(i) / "tasks.jsonl" for i in range(4)]
+    found = verify(results, witnesses, four.coordinator)
+    assert (found.findings, found.witnessed) == ((), True), "each has seen one trail, before the kill and after"
     assert (results / "model.safetensors").is_file()
     assert after[-1].accuracy is not None
 

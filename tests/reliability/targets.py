@@ -124,6 +124,9 @@ def messages() -> list[bytes]:
     vector = torch.linspace(-1, 1, D)
     task = TaskMessage("train", "abc123", bytes(32), 3, 7, 2, "float32", "somebody")
     made = [wired(codec.task_content(task, vector)), wired(codec.task_content(task._replace(kind="enrol", client=-1)))]
+    headed = codec.task_content(task, vector)
+    codec.add_head(headed, codec.ShownHead("phalanx/abc\n3\n", {2: [bytes(32)] * 2, 0: []}))
+    made.append(wired(headed))
     for transfer in TRANSFERS:
         answer = AnswerMessage(bytes(32), bytes(32), 7, 0.5, bytes(64))
         made.append(wired(codec.answer_content(answer, codec.encode(vector, transfer))))
@@ -168,6 +171,11 @@ def read_message(content: RecordDict, choice: bytes) -> None:
     except Malformed as error:
         spoken(error)
         refused += 1
+    for read in (codec.read_head, codec.read_cosignature):
+        try:
+            read(content)
+        except Malformed as error:
+            spoken(error)
     if refused == 2:
         raise Refused
 

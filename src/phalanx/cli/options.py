@@ -139,6 +139,10 @@ def verify() -> Parser:
     missing = "Name the folder of a run, such as runs/NAME."
     parser = Parser("phalanx verify", VERIFY, missing=missing, epilog=VERIFY_STATUS)
     parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
+    help_ = "What a real client keeps of the audit trail, such as tasks.jsonl; several by giving it again."
+    parser.add_argument("--witness", type=path, action="append", default=[], metavar="FILE", help=help_)
+    help_ = "The public key of the coordinator; that which each witness names if not given."
+    parser.add_argument("--coordinator", default="", metavar="KEY", help=help_)
     return parser
 
 

@@ -26,7 +26,7 @@ NOT_OVER = "not complete. Its run goes on or was killed, or its summary was remo
 
 def verify_command(options: Options, console: Console) -> int:
     """Print the verdicts and what they rest on; return the exit status."""
-    found = verify(options.folder)
+    found = verify(options.folder, options.witness, options.coordinator)
     for line in text(found):
         console.print(escape(line), soft_wrap=True)
     return found.status
@@ -37,6 +37,7 @@ def text(found: Verification) -> list[str]:
     missing = [finding for finding in found.findings if finding.kind == "missing"]
     changed = [finding for finding in found.findings if finding.kind != "missing"]
     lines = [f"Compared with the seal: {found.compared}."] if found.compared else []
+    lines += [f"Witness: {sentence}" for sentence in found.witnesses]
     lines += [f"Integrity: {INTEGRITY[found.integrity]}", *_listed(changed)]
     lines += [f"Completeness: {COMPLETENESS[found.completeness] if found.ended else NOT_OVER}", *_listed(missing)]
     if found.others:

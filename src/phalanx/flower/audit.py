@@ -11,7 +11,7 @@ One JSON object per line, in `audit.jsonl` in the folder of the history, each wi
 
 | event | when |
 | --- | --- |
-| begun, resumed, ended | the run; `why` of `ended` is its status, and the error |
+| begun, resumed, ended | the run; `why` of `begun` names it, that of `ended` is its status, and the error |
 | enrolled | a client was let in for the first time; `why` is what it reports |
 | not enrolled | its number of examples is impossible: it never takes part |
 | turned away | a node that is not in the roster, or cannot prove its identity |
@@ -55,6 +55,7 @@ from phalanx.reading import from_json
 from phalanx.runs.checkpoint import settle
 from phalanx.runs.schema import to_json
 from phalanx.runs.seal import HashChain, Mark, breaks, chain_of, split
+from phalanx.runs.transparency import MerkleTree
 
 AUDIT = "audit.jsonl"
 MARKS = ("begun", "resumed", "ended")  # of the run, which are written each time
@@ -101,6 +102,7 @@ class Audit:
         resumed: whether the run goes on. If not, the trail of an earlier run is moved aside, under the time of that.
         reached: the place that the trail had come to at the checkpoint of a run that goes on; None if that is not
             known.
+        session: names the run; its line `begun` says it.
 
     Raises:
         ValueError: the trail of a run that goes on was changed.
@@ -114,10 +116,15 @@ class Audit:
         *,
         resumed: bool = False,
         reached: Mark | None = None,
+        session: Callable[[], str] = str,
     ) -> None:
+        self._session, self._tree = session, MerkleTree()
         self._path, self._now, self._name, self._resumed = path, now, name, resumed
         if path is not None and resumed:
             _check(path, reached)
+            for line in split(path.read_bytes()) if path.is_file() else []:
+                if line.endswith(b"\n"):
+                    self._tree.add(line)
         self._chain = HashChain()
         self._ended = False
         self._lock = threading.Lock()
@@ -187,6 +194,22 @@ class Audit:
         with self._lock:
             return None if self._path is None or self._waiting is not None else self._chain.mark
 
+    def head(self, sizes: Sequence[int]) -> tuple[int, bytes, dict[int, list[bytes]]] | None:
+        """Return what the Merkle tree over the lines has come to, for witnesses; None if nothing is kept.
+
+        Args:
+            sizes: numbers of lines, at most as many as there are.
+
+        Returns:
+            The number of lines, the root of their tree, and by each of these sizes the proof that the trail goes on
+            from there (RFC 9162).
+        """
+        with self._lock:
+            if self._path is None:
+                return None
+            size = len(self._tree)
+            return size, self._tree.root(size), {old: self._tree.consistency(old, size) for old in sizes}
+
     def _begin(self, progress: Progress) -> None:
         """Prepare the file: earlier notes, then the line that the run begins, or goes on."""
         waiting, self._waiting = self._waiting or [], None
@@ -198,7 +221,11 @@ class Audit:
         else:
             set_aside(self._path)
         after = f"goes on after step {progress.step}"
-        mark = Note("resumed", None, after) if self._resumed else Note("begun", None)
+        mark = (
+            Note("resumed", None, after)
+            if self._resumed
+            else Note("begun", None, f"run {found}" if (found := self._session()) else "")
+        )
         now = round(progress.now, 3) if self._resumed else 0.0
         at = {"seconds": now, "step": progress.step, "version": progress.state.version}
         self._write([*(msgspec.structs.replace(entry, **at) for entry in waiting), self._entry(mark)])
@@ -268,6 +295,8 @@ class Audit:
                     os.truncate(self._path, size)
                 raise
         self._chain = chain
+        for line in lines:
+            self._tree.add(line)
         if not self._settled:
             settle(self._path.parent)
             self._settled = True

@@ -6,6 +6,7 @@ personal model, an optimizer), is kept in files that only the client's user can 
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import safetensors.torch
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
@@ -28,7 +29,7 @@ from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Served
 from phalanx.data import Dataset, Schema
 from phalanx.data.table_files import TableFile
 from phalanx.flower import codec
-from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, brief
+from phalanx.flower.codec import COSIGNATURE, WORDS, AnswerMessage, Malformed, TaskMessage, brief
 from phalanx.flower.contract import ClientExamples, UnderContract, check_outputs, examples_of
 from phalanx.flower.files import private_file
 from phalanx.flower.gate import OtherCoordinatorError, gated
@@ -37,6 +38,7 @@ from phalanx.flower.seen import SeenTasks, file_of
 from phalanx.models import Model
 from phalanx.rng import generator
 from phalanx.runs.packing import pack, unpack
+from phalanx.runs.transparency import TreeHead, cosign
 from phalanx.training.evaluation import evaluate, least_loss
 from phalanx.training.evaluation import report as report_of
 from phalanx.training.local import LocalTask, LocalTraining, check_correctable, correction_of
@@ -285,6 +287,7 @@ class ClientWorker:
         self.trainer.try_out(few.of(torch.arange(min(3, len(few)), device=few.y.device)))
         check_correctable(self.algorithm, self.trainer)
         self.memory = ClientMemory(participant.memory, model.device)
+        self._head: TreeHead | None = None  # that came with the last task
         self.seen = SeenTasks(file_of(participant.memory, key))
         self._poisoned: Dataset | None = None
 
@@ -376,7 +379,7 @@ class ClientWorker:
                 "configuration"
             )
         codec.check_task(content, from_text(self.coordinator), public_bytes(self.key))
-        self.seen.add(task)
+        self._head = self.seen.add(task, codec.read_head(content))
         return task
 
     def _data(self, client: int) -> Dataset:
@@ -398,6 +401,9 @@ class ClientWorker:
         answer = AnswerMessage(task.nonce, public_bytes(self.key), task.version, value, b"")
         schema = self.participant.contract
         content = codec.answer_content(answer, update, report, "" if schema is None else schema.digest)
+        if self.coordinator != ANY and (self._head is not None or task.kind == "enrol"):
+            line = "" if self._head is None else cosign(self._head, self.key, int(time.time()))
+            content[COSIGNATURE] = ConfigRecord({"line": line, "size": self.seen.size(task.session)})
         words = content.config_records[WORDS]
         words["signature"] = self.key.sign(codec.signing_input(task, content))
         return content

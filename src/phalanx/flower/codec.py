@@ -12,7 +12,7 @@ the largest.  Downloads are always exact, since the server must know exactly wha
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +29,9 @@ Transfer = Literal["float32", "bfloat16", "int8"]
 
 FORMAT = 3  # version of this format; 1 did not name the coordinator, 2 not its key
 WORDS, VECTOR = "phalanx", "vector"  # the records of a message
-REPORT, SCHEMA = "report", "schema"  # those of an answer that are optional
+REPORT, SCHEMA, COSIGNATURE = "report", "schema", "cosignature"  # those of an answer that are optional
+HEAD = "checkpoint"  # that of a task that is optional
+MOST_PROOFS, LONGEST_PROOF = 40, 64 * 32  # proofs in a task, and bytes of one
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")  # of a schema
 NONCE = 32  # bytes
 BLOCK = 256  # entries that share a scale
@@ -72,6 +74,18 @@ class AnswerMessage(NamedTuple):
     version: int
     value: object  # in "enrol" the reported size, in "train" the loss; unchecked
     signature: object  # unchecked
+
+
+class ShownHead(NamedTuple):
+    """The head of the coordinator's audit trail, as a client is shown it.
+
+    Args:
+        note: signed by the coordinator.
+        proofs: by size of an earlier head, the proof that the trail goes on from there.
+    """
+
+    note: str
+    proofs: Mapping[int, Sequence[bytes]]
 
 
 # Vectors
@@ -197,7 +211,8 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
     """
     kinds = {"kind": str, "session": str, "nonce": bytes, "client": int, "version": int, "turn": int, "transfer": str,
              "coordinator": str, "signature": bytes}  # fmt: skip
-    _check_records(content, {WORDS} if out is None else {WORDS, VECTOR})
+    more = {HEAD} & {*content} if type(content) is RecordDict and out is not None else set[str]()
+    _check_records(content, {WORDS} if out is None else {WORDS, VECTOR} | more)
     values = _words(content, kinds)
     del values["signature"]
     task = TaskMessage(**values)
@@ -208,6 +223,51 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
     if out is not None:
         decode(content[VECTOR], "float32", out)
     return task
+
+
+def add_head(content: RecordDict, shown: ShownHead) -> None:
+    """Add the head of the audit trail to the records of a task."""
+    proofs = {str(size): b"".join(proof) for size, proof in shown.proofs.items()}
+    content[HEAD] = ConfigRecord({"note": shown.note, **proofs})
+
+
+def read_head(content: RecordDict) -> ShownHead | None:
+    """Return the head of the audit trail in a task; None if it has none.
+
+    Raises:
+        Malformed: it has another form.
+    """
+    if HEAD not in content:
+        return None
+    record: Any = content[HEAD]
+    if type(record) is not ConfigRecord or type(note := record.get("note")) is not str:
+        raise Malformed(f"record {HEAD!r} is a {type(record).__name__}, expected a ConfigRecord with a note")
+    proofs = dict[int, list[bytes]]()
+    for name, value in record.items():
+        if name == "note":
+            continue
+        proof: Any = value
+        fits = type(proof) is bytes and len(proof) <= LONGEST_PROOF and not len(proof) % 32
+        if not fits or not re.fullmatch("0|[1-9][0-9]{0,14}", name) or len(record) > MOST_PROOFS + 1:
+            raise Malformed(f"record {HEAD!r} holds {brief(name)}, expected at most {MOST_PROOFS} proofs by size")
+        proofs[int(name)] = [proof[k : k + 32] for k in range(0, len(proof), 32)]
+    return ShownHead(note, proofs)
+
+
+def read_cosignature(content: RecordDict) -> tuple[str, int]:
+    """Return the co-signature in an answer, and the size of the last head that its sender holds; "" and 0 if none.
+
+    Raises:
+        Malformed: it has another form.
+    """
+    if COSIGNATURE not in content:
+        return "", 0
+    record: Any = content[COSIGNATURE]
+    if type(record) is not ConfigRecord or record.keys() != {"line", "size"}:
+        raise Malformed(f"record {COSIGNATURE!r} is a {type(record).__name__}, expected a ConfigRecord with a line")
+    if type(record["line"]) is not str or type(record["size"]) is not int or record["size"] < 0:
+        raise Malformed(f"record {COSIGNATURE!r} holds no line of text, or no size")
+    return record["line"], record["size"]
 
 
 def answer_content(
@@ -270,7 +330,7 @@ def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> ClientR
     Raises:
         Malformed: there is no update of this form, the report is not one, or there are further records.
     """
-    more = {REPORT, SCHEMA} & {*content} if type(content) is RecordDict else set[str]()
+    more = {REPORT, SCHEMA, COSIGNATURE} & {*content} if type(content) is RecordDict else set[str]()
     _check_records(content, {WORDS, VECTOR} | more)
     report = _read_report(content[REPORT]) if REPORT in more else None
     decode(content[VECTOR], transfer, out)

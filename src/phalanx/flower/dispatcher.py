@@ -58,6 +58,7 @@ class Dispatch:
     unsent: str = ""  # the reason, if it was not sent
     unreached: bool = False  # whether the reason is that the node, or Flower, was not reached
     message: str = ""  # Flower's id, once it is sent
+    note: str = ""  # the head of the audit trail that was sent along
     sent: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)  # nobody waits for the answer any more
     finished: bool = False  # its outcome is in the inbox
@@ -98,6 +99,8 @@ class Dispatcher:
                 continue
             try:
                 content = self.register.content(dispatch.task, dispatch.download)
+                shown = codec.read_head(content)
+                dispatch.note = "" if shown is None else shown.note
                 left, group = max(0.0, dispatch.deadline - self.register.clock()), str(dispatch.task.version)
                 message = Message(content, dispatch.node, MessageType.TRAIN, ttl=left + SPARE, group_id=group)
                 dispatch.message = push(self.grid, message)
@@ -148,6 +151,9 @@ class Dispatcher:
             if answer.version != task.version:
                 raise Malformed(f"answers version {answer.version}, expected version {task.version}")
             self.register.check_schema(task.client, reply.content)
+            member = self.register.roster.active.get(task.client)
+            if member is not None:
+                self.register.check_cosignature(member, reply.content, dispatch.note)
             report = codec.read_update(reply.content, task.transfer, dispatch.row)
         except Malformed as error:
             return Invalid(str(error), signed=True)

@@ -20,6 +20,7 @@ Answer = TypeVar("Answer")
 log = logging.getLogger("phalanx.flower.client")
 
 ANOTHER_COORDINATOR = "the task is of another coordinator than the one whose key it was given"
+ALTERED_TRAIL = "the audit trail that it was shown does not go on from what it was shown before"
 NO_TASK = "the task does not fit what it expects"
 MISFIT = "its table does not fit the schema"
 UNFIT = "its settings or its data do not fit this run"
@@ -29,11 +30,15 @@ NO_FILE = "it could not read or write a file"
 NO_MODULE = "a package that it needs is not installed"
 OTHER = "its own log says why"
 LONGEST = 2000  # characters of a text from a client that are looked at
-REASONS = (ANOTHER_COORDINATOR, NO_TASK, MISFIT, UNFIT, NO_MEMORY, DISK_FULL, NO_FILE, NO_MODULE, OTHER)
+REASONS = (ANOTHER_COORDINATOR, ALTERED_TRAIL, NO_TASK, MISFIT, UNFIT, NO_MEMORY, DISK_FULL, NO_FILE, NO_MODULE, OTHER)
 
 
 class OtherCoordinatorError(Malformed):
     """A task of another coordinator than the one that a client answers."""
+
+
+class AlteredTrailError(Malformed):
+    """A head of the audit trail that does not go on from the one before."""
 
 
 class WithheldError(Exception):
@@ -46,6 +51,7 @@ def reason_of(error: BaseException) -> str:
         return DISK_FULL
     kinds = (
         (OtherCoordinatorError, ANOTHER_COORDINATOR),
+        (AlteredTrailError, ALTERED_TRAIL),
         (Malformed, NO_TASK),
         (UnfitTableError, MISFIT),
         (InfeasibleError, UNFIT),

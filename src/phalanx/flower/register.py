@@ -9,7 +9,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,12 +21,14 @@ from phalanx.data import Schema
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.clock import TICK, AwakeClock
-from phalanx.flower.codec import Malformed, TaskMessage, brief
-from phalanx.flower.identity import Member, Roster, coordinator_key, public_text, signed_by
+from phalanx.flower.codec import MOST_PROOFS, Malformed, ShownHead, TaskMessage, brief
+from phalanx.flower.identity import Member, Roster, as_text, coordinator_key, public_bytes, public_text, signed_by
 from phalanx.flower.logs import log_fields
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pull, short
+from phalanx.runs.transparency import TreeHead, is_cosigned, open_note, sign_note
+from phalanx.runs.witnesses import Witness
 from phalanx.wording import plural
 
 log = logging.getLogger("phalanx.flower")
@@ -40,6 +42,13 @@ LISTED, PERIOD = 100, 3600.0  # nodes turned away that log and audit trail list,
 REMEMBERED = 10_000  # nodes of which it is known that they are listed
 LONGEST_SIZE = 100  # characters of a reported size that is in words, since every checkpoint holds it
 WIDEST_SIZE = 64  # bits of one that is an integer, as many as Flower carries
+
+
+HeadOf = Callable[[Sequence[int]], tuple[int, bytes, Mapping[int, Sequence[bytes]]] | None]
+
+
+def no_head(sizes: Sequence[int]) -> None:
+    """Return that there is no audit trail."""
 
 
 def forget(note: Note) -> None:
@@ -59,6 +68,7 @@ class Register:
         clock: gives the time of deadlines.
         schema: of the tables of all clients; None: there is none.
         key: private key of the coordinator, or its file; see `coordinator_key`.
+        head: of the audit trail; None while there is none.
 
     Raises:
         ValueError: the roster is none, or its coordinator's key is not there.
@@ -76,7 +86,11 @@ class Register:
         clock: AwakeClock | None = None,
         schema: Schema | None = None,
         key: Ed25519PrivateKey | Path | None = None,
+        head: HeadOf = no_head,
     ) -> None:
+        self._head = head
+        self._shown = dict[int, list[int]]()  # sizes of the heads that a client may hold, the oldest first
+        self.witnessed = dict[int, Witness]()  # the last head that each client has co-signed
         self.clock = clock or AwakeClock()
         self.grid, self.timeouts, self.suspension, self._came, self._tell = grid, timeouts, suspension, came, tell
         self.schema = schema
@@ -372,9 +386,33 @@ class Register:
     def content(self, task: TaskMessage, download: Vector | None = None) -> RecordDict:
         """Return the records of a task, signed by the coordinator for its client."""
         content, member = codec.task_content(task, download), self.roster.active.get(task.client)
-        if self._key is not None:
-            codec.sign_task(content, self._key, b"" if member is None else member.key)
+        if self._key is None:
+            return content
+        if task.kind == "train":
+            with self._changed:
+                sizes = self._shown.setdefault(task.client, [])
+                if (found := self._head(sizes)) is not None:
+                    size, root, proofs = found
+                    note = sign_note(TreeHead(f"phalanx/{self.session}", size, root), self._key)
+                    codec.add_head(content, ShownHead(note, proofs))
+                    sizes[:] = [*dict.fromkeys([*sizes[-MOST_PROOFS + 1 :], size])]
+        codec.sign_task(content, self._key, b"" if member is None else member.key)
         return content
+
+    def check_cosignature(self, member: Member, content: RecordDict, note: str) -> None:
+        """Note that a client has co-signed the head of the audit trail that it was sent.
+
+        Raises:
+            Malformed: it has not.
+        """
+        if not note or self._key is None:
+            return
+        head, (line, _) = open_note(note, public_bytes(self._key)), codec.read_cosignature(content)
+        if not is_cosigned(head, line, member.key):
+            raise Malformed("it has not co-signed the head of the audit trail that it was sent")
+        with self._changed:
+            self._shown[member.id] = [size for size in self._shown.get(member.id, []) if size >= head.size]
+            self.witnessed[member.id] = Witness(member.name, as_text(member.key), note, self.coordinator, line)
 
     def _turn_away(self, node: int, why: str) -> None:
         """Leave a node alone for a while; list it the first time only."""
@@ -417,8 +455,9 @@ class Register:
         if not signed_by(answer.key, answer.signature, codec.signing_input(task, reply.content)):
             raise Malformed(f"it says it is client {member}, and has not signed that, for this question, with its key")
         self.check_schema(member, reply.content)
-        if reply.content.keys() - {codec.SCHEMA} != {codec.WORDS}:
+        if reply.content.keys() - {codec.SCHEMA, codec.COSIGNATURE} != {codec.WORDS}:
             raise Malformed(f"client {member} says who it is in {len(reply.content)} records, expected one")
+        self._check_held(member, codec.read_cosignature(reply.content)[1])
         size = answer.value
         if type(size) is str:
             return member, brief(size, LONGEST_SIZE)
@@ -426,6 +465,18 @@ class Register:
             return member, size
         kind = f"{type(size).__name__} as its number of examples"
         raise Malformed(f"client {member} reports a {kind}, expected an integer of {WIDEST_SIZE} bits at most")
+
+    def _check_held(self, member: Member, size: int) -> None:
+        """Note which head a client holds of this run; raise `Malformed` if the audit trail never had as many lines."""
+        found = self._head([])
+        if found is not None and size > found[0]:
+            raise Malformed(
+                f"client {member} has seen {size} lines of the audit trail, which has {found[0]}: it was cut, or the "
+                "client lies"
+            )
+        with self._changed:
+            sent = (later for later in self._shown.get(member.id, []) if later > size)  # may be on their way
+            self._shown[member.id] = [*([size] if size else []), *sent]
 
     def check_schema(self, client: object, content: RecordDict) -> None:
         """Raise `Malformed` if a client's answer names another schema than the coordinator's, or none."""

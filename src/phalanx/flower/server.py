@@ -42,6 +42,7 @@ from phalanx.models import Model
 from phalanx.numerics.memory import return_freed_memory
 from phalanx.runs.canonical import canonical, configuration, digest, source
 from phalanx.runs.checkpoint import Checkpoint, Origin
+from phalanx.runs.files import write_inside
 from phalanx.runs.history import Measure, nothing
 from phalanx.runs.lock import exclusive
 from phalanx.runs.models import ModelInputs, ModelKeeper, SavedModels
@@ -49,6 +50,7 @@ from phalanx.runs.provenance import provenance
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import Session
 from phalanx.runs.summary import Population, RunInfo
+from phalanx.runs.witnesses import WITNESSES, as_json, witnesses_of
 from phalanx.signals import passing_signals_on
 from phalanx.training.local import LocalTraining
 from phalanx.training.sgd import LocalSGD
@@ -230,6 +232,24 @@ class PromiseCheck:
         self.note(Note("accepted", None, promise.sentence))
 
 
+@dataclass
+class WitnessKeeper:
+    """An observer that keeps the last head of the audit trail that each client has co-signed, in `witnesses.json`.
+
+    Args:
+        folder: of the run; None: nothing is kept.
+        transport: knows the co-signatures.
+    """
+
+    folder: Path | None
+    transport: FlowerTransport
+
+    def __call__(self, progress: Progress, /) -> None:
+        """Write what has changed."""
+        if self.folder is not None and (found := self.transport.register.witnessed):
+            write_inside(self.folder, WITNESSES, as_json(found))
+
+
 def tell(progress: Progress) -> None:
     """Write each step to the log; an observer."""
     served = len(progress.updates) if progress.updates is not None else 0
@@ -314,6 +334,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         lambda i: name_of(transport, i),
         resumed=resumed is not None,
         reached=session.resumed.audit,
+        session=lambda: transport.register.session,
     )
     warned.tell(audit.warned)
     transport = FlowerTransport(
@@ -328,7 +349,10 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         update_size=len(start),
         schema=schema,
         key=coordinator.key,
+        head=audit.head,
     )
+    if resumed is not None and folder is not None:
+        transport.register.witnessed |= witnesses_of(folder)
     transport.f = _expected(algorithm, transport, coordinator)
     check = PromiseCheck(coordinator.accept, audit.note)
     if not (algorithm.synchronous or coordinator.suspension.interval):
@@ -349,7 +373,16 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
             influence=coordinator.influence,
             tolerate=coordinator.tolerate,
             suspicion=coordinator.suspicion,
-            observers=(audit, check, transport, tell, board, *metrics, *coordinator.observers),
+            observers=(
+                audit,
+                check,
+                transport,
+                WitnessKeeper(folder, transport),
+                tell,
+                board,
+                *metrics,
+                *coordinator.observers,
+            ),
         )
         session.keep_models()
     return session.state

@@ -39,7 +39,7 @@ from phalanx.flower.dispatcher import Dispatch, Dispatcher, Invalid, Lost, Outco
 from phalanx.flower.identity import Roster
 from phalanx.flower.logs import log_fields
 from phalanx.flower.outage import Outage, tolerated
-from phalanx.flower.register import Register, forget
+from phalanx.flower.register import HeadOf, Register, forget, no_head
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.upload_counter import UploadCounter
@@ -124,6 +124,7 @@ class FlowerTransport:
         schema: of the tables of all clients; None: there is none.
         key: private key of the coordinator, by which it signs each task, or its file; None: `coordinator.pem` next to
             the file of the roster, or nothing if that names no coordinator.
+        head: of the audit trail, which clients are shown and co-sign; see `Audit.head`.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class FlowerTransport:
         clock: AwakeClock | None = None,
         schema: Schema | None = None,
         key: Ed25519PrivateKey | Path | None = None,
+        head: HeadOf = no_head,
     ) -> None:
         self.update_size, self.f, self._tell, self.clock = update_size, f, tell, clock or AwakeClock()
         self.asked = asked or UploadCounter()
@@ -156,6 +158,7 @@ class FlowerTransport:
             clock=self.clock,
             schema=schema,
             key=key,
+            head=head,
         )
         self._dispatcher, self.prefetch = Dispatcher(grid, self.register, self.timeouts), prefetch
         self._open = dict[int, Dispatch]()  # the current task of each client

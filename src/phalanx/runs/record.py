@@ -31,6 +31,7 @@ from phalanx.runs.predicting import meaning, predictions
 from phalanx.runs.schema import StepRecord, Summary, plain, to_json
 from phalanx.runs.seal import Examination, HashChain, Mark, check, unseal
 from phalanx.runs.steps import StoredSteps, read_step
+from phalanx.runs.witnesses import WITNESSES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -186,7 +187,7 @@ class Record:
         """
         folder.mkdir(parents=True, exist_ok=True)
         unseal(folder)
-        for name in (SUMMARY, REPORT) if resumed else (SUMMARY, REPORT, CHECKPOINT, HISTORY):
+        for name in (SUMMARY, REPORT) if resumed else (SUMMARY, REPORT, CHECKPOINT, HISTORY, WITNESSES):
             (folder / name).unlink(missing_ok=True)
         forget(folder, best=not resumed)
         clear_partial(folder)

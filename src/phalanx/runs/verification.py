@@ -4,11 +4,12 @@ Without a seal only the parts of a record that say something of each other are c
 sure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from phalanx.core import InfeasibleError
+from phalanx.installation import installation
 from phalanx.runs.files import inside
 from phalanx.runs.record import SUMMARY, Record
 from phalanx.runs.seal import FOLDERS, SEAL, Alteration, breaks, examine, members, split
@@ -26,6 +27,8 @@ class Verification(NamedTuple):
         ended: whether its run has ended.
         others: files that are not of the record, and never sealed.
         compared: what was compared, in words; empty without a seal.
+        witnesses: what was compared with what witnesses hold, in sentences.
+        witnessed: whether that could be compared; None if no witness was named.
     """
 
     sealed: bool
@@ -33,6 +36,8 @@ class Verification(NamedTuple):
     ended: bool
     others: tuple[str, ...] = ()
     compared: str = ""
+    witnesses: tuple[str, ...] = ()
+    witnessed: bool | None = None
 
     @property
     def integrity(self) -> Verdict:
@@ -54,16 +59,38 @@ class Verification(NamedTuple):
         """The exit status of `phalanx verify`: 0 if both verdicts are "yes", 1 if something differs, or else 2."""
         if self.findings:
             return 1
-        return 0 if self.integrity == self.completeness == "yes" else 2
+        return 0 if self.integrity == self.completeness == "yes" and self.witnessed is not False else 2
 
 
-def verify(folder: Path) -> Verification:
-    """Return what can be said of a folder; nothing but its files is needed, and none of its code is run.
+def verify(folder: Path, witnesses: Sequence[Path] = (), coordinator: str = "") -> Verification:
+    """Return what can be said of a folder; nothing but files is needed, and none of its code is run.
+
+    Args:
+        folder: of a run.
+        witnesses: files of witnesses of its audit trail; see `phalanx.runs.witnessed.compare`.
+        coordinator: the public key of its coordinator, as text; empty: that which each of these files says.
 
     Raises:
-        InfeasibleError: there is no such folder, or no run was made in it.
+        InfeasibleError: there is no such folder, no run was made in it, or a witness holds nothing.
         OSError: a file cannot be read.
     """
+    found = _verified(folder)
+    if not witnesses:
+        return found
+    try:
+        from phalanx.runs.witnessed import compare  # noqa: PLC0415  (needs a package that simulations do not)
+    except ModuleNotFoundError as error:
+        raise InfeasibleError(f"Signatures of witnesses need a package: {installation('flower')}.") from error
+    if missing := next((path for path in witnesses if not path.is_file()), None):
+        raise InfeasibleError(f"There is no file {missing}. Name the list of tasks of a client, such as tasks.jsonl.")
+    trails = [name for name in members(folder) if name.startswith("audit") and (folder / name).is_file()]
+    said = compare(folder, trails, witnesses, coordinator)
+    findings = (*found.findings, *said.findings)
+    return found._replace(findings=findings, witnesses=said.sentences, witnessed=said.compared)
+
+
+def _verified(folder: Path) -> Verification:
+    """Return what the folder says of itself."""
     if not folder.is_dir():
         raise InfeasibleError(f"There is no folder {folder}. Name that of a run, such as runs/NAME.")
     found = examine(folder)

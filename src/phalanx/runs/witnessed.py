@@ -1,0 +1,188 @@
+"""The comparison of the audit trails of a folder with the heads that witnesses were shown of them."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from phalanx.core import InfeasibleError
+from phalanx.reading import contents, from_json
+from phalanx.runs.files import inside
+from phalanx.runs.seal import Alteration, breaks, split
+from phalanx.runs.transparency import MerkleTree, TreeHead, is_cosigned, open_note
+from phalanx.runs.witnesses import LARGEST, SeenTask, Witness, Witnesses
+from phalanx.wording import plural, shown
+
+RUN = re.compile(r"run ([0-9a-z]{1,64})")  # the reason in the line `begun`
+PREFIX, KEY = "ed25519:", 32  # of a public key as text; bytes of one
+
+
+class Comparison(NamedTuple):
+    """How the audit trails of a folder compare with heads that witnesses were shown.
+
+    Args:
+        findings: what does not fit.
+        sentences: what was compared, and what cannot be said.
+        compared: whether each file holds heads of a trail of the folder, and nothing that its coordinator has not
+            signed.
+    """
+
+    findings: tuple[Alteration, ...]
+    sentences: tuple[str, ...]
+    compared: bool
+
+
+class _Trail(NamedTuple):
+    """An audit trail: its name in the folder, its lines, and the tree over them."""
+
+    name: str
+    lines: Sequence[bytes]
+    tree: MerkleTree
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """The parts of a line by which a trail says of which run it is."""
+
+    event: str = ""
+    why: str = ""
+
+
+class _Held(NamedTuple):
+    """What a witness holds: the heads, the keys that have signed them, and why others are none."""
+
+    heads: Sequence[TreeHead]
+    keys: Sequence[str]
+    faults: Sequence[str]
+
+
+def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinator: str = "") -> Comparison:
+    """Compare the audit trails of a folder with the heads that witnesses were shown.
+
+    Args:
+        folder: of a run.
+        names: of the audit trails in it.
+        files: the list of tasks of a client, or `witnesses.json` of a coordinator.
+        coordinator: the public key of the coordinator, as text; empty: that which each file says.
+
+    Raises:
+        InfeasibleError: a file holds no heads.
+        OSError: a file cannot be read.
+    """
+    trails = dict(found for name in names if (found := _trail(folder, name)) is not None)
+    shown_first = dict[tuple[str, int], tuple[bytes, str]]()
+    findings, sentences, compared = list[Alteration](), list[str](), True
+    for path in files:
+        held = _held(path, coordinator)
+        for head in held.heads:
+            root, first = shown_first.setdefault(head[:2], (head.root, path.name))
+            if root != head.root:
+                name = trails[head.origin].name if head.origin in trails else head.origin
+                what = f"was signed in two forms, shown to {shown(first)} and to {shown(path.name)}: the trail forked"
+                findings.append(Alteration(name, "changed", what, head.size))
+        ours = [head for head in held.heads if head.origin in trails]
+        sentences += held.faults
+        compared &= bool(ours) and not held.faults
+        if not ours:
+            sentences.append(
+                f"{path} is a witness of other runs: no trail here is of a run that it names. If its client took part, "
+                "the trail here is not the one that it saw."
+            )
+            continue
+        for origin in dict.fromkeys(head.origin for head in ours):
+            findings += _unfit(trails[origin], sorted({head for head in ours if head.origin == origin}), path.name)
+        last = max(head.size for head in ours)
+        sentences.append(
+            f"{path} holds {plural(len({*ours}), 'checkpoint')} of this folder, up to line {last}, signed by "
+            f"{', '.join(held.keys)}."
+        )
+    return Comparison((*dict.fromkeys(findings),), (*sentences,), compared)
+
+
+def _unfit(trail: _Trail, heads: Sequence[TreeHead], witness: str) -> Iterator[Alteration]:
+    """Yield what of a trail does not fit the heads, which are in the order of their sizes."""
+    fits, lines = 0, len(trail.tree)
+    for head in heads:
+        if head.size <= lines and trail.tree.root(head.size) != head.root:
+            one = head.size <= fits + 1
+            what = "is not the one" if one else f"to {head.size}: one or more of them are not those"
+            at = [number for number, _ in breaks(trail.lines) if fits < number <= head.size + 1]
+            broken = f"; the hash chain breaks at line {at[0]}" if at else ""
+            yield Alteration(trail.name, "changed", f"{what} of which {shown(witness)} is a witness{broken}", fits + 1)
+            break
+        fits = head.size
+    if (most := heads[-1].size) > lines:
+        what = f"is missing: {shown(witness)} is a witness of {most} lines, and there are {lines}"
+        yield Alteration(trail.name, "missing", what, lines + 1)
+
+
+def _trail(folder: Path, name: str) -> tuple[str, _Trail] | None:
+    """Return the origin of the heads of a trail, and the trail; None if it does not say of which run it is."""
+    tree, origin = MerkleTree(), ""
+    lines = split(inside(folder, name).read_bytes())
+    for line in lines:
+        tree.add(line)
+        if not origin and b'"begun"' in line:
+            try:
+                begun = from_json(line, _Begun)
+            except ValueError:
+                continue
+            if begun.event == "begun" and (run := RUN.fullmatch(begun.why)):
+                origin = f"phalanx/{run[1]}"
+    return (origin, _Trail(name, lines, tree)) if origin else None
+
+
+def _held(path: Path, coordinator: str) -> _Held:
+    """Return what a witness holds."""
+    heads, keys, faults = list[TreeHead](), dict[str, None](), list[str]()
+    for place, note, signer, witness in _notes(path):
+        try:
+            head = open_note(note, _public(coordinator or signer))
+            if witness is not None and not is_cosigned(head, witness.cosignature, _public(witness.key)):
+                raise ValueError("it is not co-signed by the client that it names")
+        except ValueError as error:
+            faults.append(f"{path}, {place}: {error}.")
+            continue
+        heads.append(head)
+        keys[coordinator or signer] = None
+    if not heads and not faults:
+        raise InfeasibleError(
+            f"{path} holds no checkpoint. Name the list of tasks of a client, tasks.jsonl in its memory or next to its "
+            "key, or witnesses.json of a coordinator."
+        )
+    return _Held(heads, [*keys], faults)
+
+
+def _notes(path: Path) -> Iterator[tuple[str, str, str, Witness | None]]:
+    """Yield the notes of a file: where they are, their text, who should have signed them, and who has co-signed."""
+    try:
+        text = contents(path, LARGEST)
+    except ValueError as error:
+        raise InfeasibleError(str(error)) from error
+    try:
+        for client, witness in from_json(text, Witnesses).clients.items():
+            yield f"client {client}", witness.checkpoint, witness.coordinator, witness
+        return
+    except ValueError:  # or it is a list of tasks
+        pass
+    for number, line in enumerate(split(text), 1):
+        try:
+            seen = from_json(line, SeenTask)
+        except ValueError:
+            yield f"line {number}", "", "", None
+            continue
+        if seen.checkpoint:
+            yield f"line {number}", seen.checkpoint, seen.coordinator, None
+
+
+def _public(text: str) -> bytes:
+    try:
+        key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not text.startswith(PREFIX) or len(key) != KEY:
+        raise ValueError(f"{shown(text)!r} is no public key; one is {PREFIX} followed by 44 characters of base64")
+    return key
