@@ -232,6 +232,16 @@ def unsigned(message, reply, context):
     return reply
 
 
+def with_the_nonce_of_another_question(message, reply, context):
+    """The answer that this client has signed for another question, of which nothing but the nonce differs."""
+    task = codec.TaskMessage(**{name: message.content[WORDS][name] for name in codec.TaskMessage._fields})
+    reply.content[WORDS]["nonce"] = b"x" * 32
+    reply.content[WORDS]["signature"] = KEYS[BAD].sign(
+        codec.signing_input(task._replace(nonce=b"x" * 32), reply.content)
+    )
+    return reply
+
+
 def nothing_at_all(message, reply, context):
     return Message(RecordDict(), reply_to=message)
 
@@ -513,7 +523,7 @@ STRANGERS = {
         introduced(lambda m, r, c: (r.content[WORDS].update(key=KEYS[0].public_key().public_bytes_raw()), r)[1]),
         "it says it is client 0 (clinic-0), and has not signed that",
     ),
-    "replayed": (introduced(answering_another_task()), "has not signed that, for this question"),
+    "replayed": (introduced(with_the_nonce_of_another_question), "has not signed that, for this question"),
     "silent": (lambda app: lambda message, context: None, "did not say who it is within 1 s"),
 }
 

@@ -3,6 +3,7 @@
 import math
 import time
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from phalanx.core import InfeasibleError
 from phalanx.data import DirichletMultinomialSizes
 from phalanx.weighting import TradeOff, concentration, mwp, truncation_bound, truncation_curve, weight_shift
-from phalanx.weighting.truncation import shortest, top
+from phalanx.weighting.truncation import attacker_share, largest_share, shortest, top
 
 POPULATIONS = st.lists(st.integers(1, 40), min_size=1, max_size=12)
 SHARES = st.sampled_from([0.0, 0.1, 0.2, 0.25, 1 / 3, 0.4, 0.5, 0.7, 0.9])
@@ -205,3 +206,20 @@ def test_arrays_give_what_mappings_give(sizes, p):
     assert truncation_bound(by_client, 1 / len(sizes), 0.5) == U
     kept = {i: min(size, U) for i, size in by_client.items()}
     assert weight_shift(array, np.minimum(array, U)) == weight_shift(by_client, kept)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("attackers", [0, 1, 2, 3, 4, 9])
+def test_the_largest_share_of_attackers_is_that_of_all_sets_tried_out(attackers, size):
+    """Also where there are more attackers than are aggregated at once, who then hold all of the weight."""
+    weights = {0: 1, 1: 2, 2: 3, 3: 10}
+    shares = [
+        Fraction(sum(bad), sum(chosen))
+        for chosen in combinations(weights.values(), min(size, 4))
+        for count in range(min(attackers, len(chosen)) + 1)
+        for bad in combinations(chosen, count)
+    ]
+    assert largest_share(weights, attackers, size) == max(shares)
+    assert attacker_share(weights, attackers, size) == pytest.approx(float(max(shares)), abs=1e-15)
+    if attackers >= size:
+        assert largest_share(weights, attackers, size) == 1

@@ -15,6 +15,7 @@ from phalanx.flower.codec import Malformed, ShownHead, TaskMessage
 from phalanx.flower.files import locked, private_file
 from phalanx.flower.gate import AlteredTrailError
 from phalanx.flower.identity import from_text
+from phalanx.runs.checkpoint import settle
 from phalanx.runs.transparency import TreeHead, goes_on, open_note
 from phalanx.runs.witnesses import TASKS, SeenTask
 
@@ -52,6 +53,7 @@ class SeenTasks:
             if not path.exists():
                 with private_file(path):
                     pass
+                settle(path.parent)
             with path.open("r+b") as file:
                 known = file.read()
                 whole = known.rfind(b"\n") + 1

@@ -21,7 +21,7 @@ RUN = re.compile(r"run ([0-9a-z]{1,64})")  # the reason in the line `begun`
 PREFIX, KEY = "ed25519:", 32  # of a public key as text; bytes of one
 
 
-class Comparison(NamedTuple):
+class WitnessComparison(NamedTuple):
     """How the audit trails of a folder compare with heads that witnesses were shown.
 
     Args:
@@ -59,7 +59,7 @@ class _Held(NamedTuple):
     faults: Sequence[str]
 
 
-def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinator: str = "") -> Comparison:
+def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinator: str = "") -> WitnessComparison:
     """Compare the audit trails of a folder with the heads that witnesses were shown.
 
     Args:
@@ -99,7 +99,7 @@ def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinat
             f"{path} holds {plural(len({*ours}), 'checkpoint')} of this folder, up to line {last}, signed by "
             f"{', '.join(held.keys)}."
         )
-    return Comparison((*dict.fromkeys(findings),), (*sentences,), compared)
+    return WitnessComparison((*dict.fromkeys(findings),), (*sentences,), compared)
 
 
 def _unfit(trail: _Trail, heads: Sequence[TreeHead], witness: str) -> Iterator[Alteration]:
