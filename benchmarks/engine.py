@@ -23,8 +23,9 @@ import phalanx
 from phalanx.algorithms import FedAsync
 from phalanx.algorithms.fedasync import FedAsyncState
 from phalanx.attacks import Attack, Replay
-from phalanx.core import Progress, Updates, Vector
+from phalanx.core import Progress, Until, Updates, Vector
 from phalanx.data import Dataset
+from phalanx.engine import LoopSettings
 from phalanx.models import MLP
 from phalanx.simulation import Availability, Constant, Crashes, Deadline, Latency, Lognormal, OnOff, Simulation
 from phalanx.training.local import LocalTask
@@ -92,7 +93,7 @@ def arrival(clients: int, arrivals: int, setting: Setting) -> tuple[float, float
         elif progress.updates is not None:
             times.append(time.thread_time())
 
-    phalanx.run(FedAsync(), simulation, start, until=warm + arrivals, observers=[watch])
+    phalanx.run(FedAsync(), simulation, start, LoopSettings(until=Until.of(warm + arrivals)), observers=[watch])
     whole = statistics.median(later - before for before, later in itertools.pairwise(times))
     own = statistics.median(itertools.starmap(replayed, steps))
     return 1e6 * (whole - own), 1e6 * own

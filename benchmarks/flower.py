@@ -25,6 +25,8 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import phalanx
 from phalanx.algorithms import FedAvg
+from phalanx.core import Until
+from phalanx.engine import LoopSettings
 from phalanx.engine.guard import Guard
 from phalanx.flower import FlowerTransport, InProcessGrid, Member, Roster, Timeouts, codec
 from phalanx.flower.codec import WORDS, AnswerMessage, TaskMessage
@@ -163,7 +165,7 @@ def memory(clients: int = 100) -> None:
                 Path("/proc/self/clear_refs").write_text("5")
 
         begun = time.perf_counter()
-        phalanx.run(FedAvg(), transport, model, until=1, guard=Guard(), observers=[observer])
+        phalanx.run(FedAvg(), transport, model, LoopSettings(until=Until(1), guard=Guard()), observers=[observer])
         held = peak() - before[0]
         seconds = time.perf_counter() - begun
     print(f"{clients} clients x {D:,} parameters: the matrix is {matrix:.0f} MB, the server held {held:.0f} MB more")

@@ -14,8 +14,8 @@ import torch
 import phalanx
 from compositions import ALGORITHMS, PARTICIPATION, PREPROCESSING, WRAPPERS
 from phalanx.aggregators import Aggregator, Median
-from phalanx.core import Arrivals, InfeasibleError, Reply, StalledError
-from phalanx.engine import LostRounds, Participation
+from phalanx.core import Arrivals, InfeasibleError, Reply, StalledError, Until
+from phalanx.engine import LoopSettings, LostRounds, Participation
 from phalanx.rng import numpy_generator
 
 N, D = 12, 20
@@ -163,9 +163,10 @@ def attacked(algorithm, hostile, sample, steps=8):
                 algorithm,
                 hostile,
                 torch.zeros(D),
-                until=steps if algorithm.synchronous else steps * N,
+                LoopSettings(
+                    until=Until(steps if algorithm.synchronous else steps * N), lost_rounds=LostRounds("skip", 100)
+                ),
                 sample=sample,
-                lost_rounds=LostRounds("skip", 100),
                 observers=[watch],
             )
     except StalledError:

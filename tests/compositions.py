@@ -197,7 +197,7 @@ def carried_out(plan: Run) -> Promise:
             plan.algorithm,
             simulation,
             model.values.clone(),
-            until=plan.until,
+            plan,
             sample=plan.sampler,
             reference=lambda values, version: torch.ones_like(values),
             observers=[seen.append],

@@ -55,19 +55,22 @@ class CheckedFields:
         check_fields(self)
 
 
-def check_fields(value: Any, remedies: Mapping[str, str] = types.MappingProxyType({})) -> None:
+def check_fields(
+    value: Any, remedies: Mapping[str, str] = types.MappingProxyType({}), base: type | None = None
+) -> None:
     """Check that the fields of a dataclass have their declared types, and numbers their ranges.
 
     Args:
         value: the dataclass.
         remedies: for a field, what to do if it holds another type.
+        base: a base of its class, whose fields alone are checked; None: all fields.
 
     Raises:
         TypeError: a field holds another type, or, at any depth, a class instead of an instance.
         ValueError: fields are out of their ranges, or none of the texts that are allowed.
     """
     wrong = list[str]()
-    own: Any = type(value)
+    own: Any = base or type(value)
     for name, kinds, right in _checks(own):
         given = getattr(value, name)
         kind: Any = type(given)
@@ -133,6 +136,11 @@ def declared(kind: Any) -> dict[str, tuple[Any, ...]]:
     except NameError:
         return {}
     return {f.name: members(hints[f.name]) for f in dataclasses.fields(kind) if f.init}
+
+
+def in_order(kind: Any) -> list["dataclasses.Field[Any]"]:
+    """Return the fields of a dataclass in the order of its arguments: those that go by name alone come last."""
+    return sorted(dataclasses.fields(kind), key=lambda field: field.kw_only is True)
 
 
 @_remembered

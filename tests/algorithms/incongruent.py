@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import torch
 
 import phalanx
-from phalanx.core import Algorithm, AnyState, Vector
+from phalanx.core import Algorithm, AnyState, Until, Vector
 from phalanx.data import Dataset, Digits, Groups, Uniform
+from phalanx.engine import LoopSettings
 from phalanx.models import MLP
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.simulation import Simulation
@@ -42,7 +43,9 @@ class Divided:
 
     def run(self, algorithm: Algorithm, until: int, observers=(), **options) -> AnyState:
         self.transport = Simulation(algorithm, self.trainer, self.data, seed=self.seed, **options)
-        return phalanx.run(algorithm, self.transport, self.start, until=until, observers=observers)
+        return phalanx.run(
+            algorithm, self.transport, self.start, LoopSettings(until=Until.of(until)), observers=observers
+        )
 
     def update(self, client: int, model: Vector, turn: int = 1000) -> Vector:
         delta = torch.empty_like(model)

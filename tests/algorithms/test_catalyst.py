@@ -12,7 +12,8 @@ from phalanx.algorithms import FLAME, Catalyst, FedAsync
 from phalanx.algorithms.catalyst import Inverse
 from phalanx.algorithms.staleness import Hinge
 from phalanx.attacks import Rescale
-from phalanx.core import InfeasibleError, StalledError, Verdict
+from phalanx.core import InfeasibleError, StalledError, Until, Verdict
+from phalanx.engine import LoopSettings
 from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
 from phalanx.weighting import AsReported, Truncate
@@ -325,7 +326,7 @@ def test_a_rule_that_weighs_updates_gives_the_late_their_share():
 def test_other_rules_run(rule):
     algorithm = Catalyst(f=1, aggregate=rule, quorum=5)
     answers = {i: [1.0 + 0.01 * i] for i in range(9)}
-    state = phalanx.run(algorithm, Scripted(answers), torch.zeros(2), until=60)
+    state = phalanx.run(algorithm, Scripted(answers), torch.zeros(2), LoopSettings(until=Until(60)))
     assert state.version > 4
     assert bool((state.model > 3).all())
 
@@ -423,9 +424,9 @@ def test_f_silent_clients_of_fewer_than_3f_1_stop_it_and_the_run_says_who():
         pytest.warns(UserWarning, match="If 1 of 3 clients stay silent, 2 are left, and a quorum of 3 never comes"),
         pytest.raises(StalledError, match=r"client 2: silent"),
     ):
-        phalanx.run(Catalyst(f=1), Scripted(answers, lost=silent), torch.zeros(2), until=50)
+        phalanx.run(Catalyst(f=1), Scripted(answers, lost=silent), torch.zeros(2), LoopSettings(until=Until(50)))
     answers[3] = [1.0]
-    state = phalanx.run(Catalyst(f=1), Scripted(answers, lost=silent), torch.zeros(2), until=50)
+    state = phalanx.run(Catalyst(f=1), Scripted(answers, lost=silent), torch.zeros(2), LoopSettings(until=Until(50)))
     assert state.version > 10
 
 
@@ -514,7 +515,7 @@ def test_who_stays_silent_is_counted_when_a_quorum_does_not_come_together(algori
     n = algorithm.needed
     transport = Scripted({i: [1.0] for i in range(n)}, lost={n - 1: range(99)})
     with pytest.raises(StalledError) as failure:
-        phalanx.run(algorithm, transport, torch.zeros(2), until=50)
+        phalanx.run(algorithm, transport, torch.zeros(2), LoopSettings(until=Until(50)))
     told = (
         f"Catalyst waits for a quorum of {n} clients: {n - 1} of them have answered, and no other can answer any more."
     )

@@ -52,6 +52,8 @@ from phalanx.algorithms import (
     ZenoPlusPlus,
 )
 from phalanx.clustering import Memory, Peel
+from phalanx.core import Until
+from phalanx.engine import LoopSettings
 from phalanx.training import LocalSGD
 from phalanx.weighting import AsReported, Ignore
 from toys import Scripted, updates
@@ -288,7 +290,7 @@ def test_history_can_write_what_the_algorithm_shows(algorithm):
 def test_runs_in_the_engine_and_serves_everybody(algorithm):
     transport = Scripted({i: [0.1 * (i + 1)] for i in range(4)})
     own = (lambda model, version: torch.full((2,), 0.1)) if algorithm.needs_reference else None
-    state = phalanx.run(algorithm, transport, torch.zeros(2), until=8, reference=own)
+    state = phalanx.run(algorithm, transport, torch.zeros(2), LoopSettings(until=Until(8)), reference=own)
     assert state.version >= (8 if algorithm.synchronous else 1)
     assert {i for send in transport.sent for i in send} == {0, 1, 2, 3}
 

@@ -13,6 +13,7 @@ from phalanx.algorithms import SCAFFOLD, FedAvg, FedDyn, FedNova, Permuted, Priv
 from phalanx.attacks import Rescale
 from phalanx.core import Correction, InfeasibleError, Until
 from phalanx.data import Dataset
+from phalanx.engine import LoopSettings
 from phalanx.engine.participation import Participation
 from phalanx.simulation import Simulation
 from phalanx.training import Classification, Ditto, Evaluation, FedPer, LocalOptimizer
@@ -53,7 +54,7 @@ def carried(algorithm, rounds, training=TRAINING, share=1.0):
         algorithm,
         simulation,
         torch.zeros(IN * OUT),
-        until=rounds,
+        LoopSettings(until=Until(rounds)),
         sample=Participation(share, 5),
         observers=[seen.append],
     )

@@ -10,8 +10,9 @@ import phalanx
 from phalanx.aggregators import Bucketing, Krum, MeaMed, Median
 from phalanx.algorithms import FLAME, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, Permuted, Quorum
 from phalanx.attacks import Gaussian, Rescale
-from phalanx.core import InfeasibleError, Setting, StalledError, Verdict
+from phalanx.core import InfeasibleError, Setting, StalledError, Until, Verdict
 from phalanx.data import PermutedLabels
+from phalanx.engine import LoopSettings
 from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
 from phalanx.weighting import Ignore
@@ -223,7 +224,10 @@ def test_a_quorum_of_half_would_separate_nobody():
 def test_a_rule_that_needs_more_than_a_quorum_says_so():
     with pytest.raises(InfeasibleError, match=r"Krum.* needs at least 2f \+ 3 = 5 rows, got 4"):
         phalanx.run(
-            Quorum(FedAvg(aggregate=Krum(1)), 4), Scripted({i: [1.0] for i in range(6)}), torch.zeros(2), until=9
+            Quorum(FedAvg(aggregate=Krum(1)), 4),
+            Scripted({i: [1.0] for i in range(6)}),
+            torch.zeros(2),
+            LoopSettings(until=Until(9)),
         )
 
 
@@ -274,7 +278,7 @@ def test_a_quorum_that_is_too_small_for_its_algorithm_fails_before_the_first_dow
 def test_a_quorum_of_which_clients_stay_silent_says_how_many_are_wanted():
     answers, silent = {i: [1.0] for i in range(5)}, {3: range(99), 4: range(99)}
     with pytest.raises(StalledError) as failure:
-        phalanx.run(Quorum(MEAN, k=4), Scripted(answers, lost=silent), torch.zeros(2), until=50)
+        phalanx.run(Quorum(MEAN, k=4), Scripted(answers, lost=silent), torch.zeros(2), LoopSettings(until=Until(50)))
     told = (
         "Quorum waits for a quorum of 4 clients: 3 of them have answered, and no other can answer any more. Lower k, "
     )

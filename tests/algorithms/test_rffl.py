@@ -12,7 +12,8 @@ from phalanx.aggregators import Median
 from phalanx.algorithms import RFFL, MedianNorm, PerLayer, Whole
 from phalanx.algorithms.reputation import cos_sim, largest, places
 from phalanx.algorithms.rffl import coherence_of, renewed
-from phalanx.core import InfeasibleError, Local
+from phalanx.core import InfeasibleError, Local, Until
+from phalanx.engine import LoopSettings
 from phalanx.models import MLP, XuLyuMnistCNN
 from phalanx.numerics.linalg import shortened
 from phalanx.rng import generator
@@ -481,7 +482,7 @@ def test_errors_of_the_parts():
 
 def test_in_the_engine_the_removed_are_not_asked_again():
     transport = Scripted({0: [1.0], 1: [1.0], 2: [-1.0]})
-    state = phalanx.run(RFFL(), transport, torch.zeros(2), until=8)
+    state = phalanx.run(RFFL(), transport, torch.zeros(2), LoopSettings(until=Until(8)))
     asked = [set(send) for send in transport.sent]
     assert asked[0] == {0, 1, 2}
     assert asked[-1] == {0, 1}

@@ -37,8 +37,9 @@ from phalanx.algorithms import (
 from phalanx.algorithms.hidden import hartley
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Rescale
-from phalanx.core import Algorithm, Local, Setting
+from phalanx.core import Algorithm, Local, Setting, Until
 from phalanx.data import PermutedLabels
+from phalanx.engine import LoopSettings
 from toys import Scripted
 
 SPLITTING = ClusteredFL(split_rounds=(3, 5), min_gap=0.0)
@@ -308,5 +309,5 @@ def test_what_a_client_remembers_is_in_the_clear(kind):
 def test_it_runs_in_the_engine_as_any_algorithm():
     wrapper = Permuted(FedAvg(aggregate=Mean()), 3)
     assert isinstance(wrapper, Algorithm)
-    state = phalanx.run(wrapper, Scripted({0: [1.0], 1: [3.0]}), torch.zeros(2), until=3)
+    state = phalanx.run(wrapper, Scripted({0: [1.0], 1: [3.0]}), torch.zeros(2), LoopSettings(until=Until(3)))
     assert state.model.tolist() == [6.0, 6.0]

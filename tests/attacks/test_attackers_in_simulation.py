@@ -28,6 +28,7 @@ from phalanx.attacks import (
 )
 from phalanx.core import InfeasibleError, Until
 from phalanx.data import Dataset
+from phalanx.engine import LoopSettings
 from phalanx.models import MLP
 from phalanx.rng import borrowed
 from phalanx.runs.plan import Run
@@ -160,7 +161,13 @@ def test_attackers_remember_their_previous_download():
 def test_a_lazy_free_rider_repeats_the_last_global_update():
     simulation, start = build(FedAvg(), LazyFreeRider(std=0.0), {2})
     models = []
-    phalanx.run(FedAvg(), simulation, start, until=3, observers=[lambda p: models.append((p.state.model, p.updates))])
+    phalanx.run(
+        FedAvg(),
+        simulation,
+        start,
+        LoopSettings(until=Until(3)),
+        observers=[lambda p: models.append((p.state.model, p.updates))],
+    )
     assert models[1][1].deltas[2].abs().sum() == 0
     assert torch.equal(models[2][1].deltas[2], models[1][0] - models[0][0])
     assert torch.equal(models[3][1].deltas[2], models[2][0] - models[1][0])
@@ -168,7 +175,7 @@ def test_a_lazy_free_rider_repeats_the_last_global_update():
 
 def test_model_negation_pulls_the_model_to_zero():
     simulation, start = build(FedAvg(), ModelNegation(), {0, 1, 2, 3, 4})
-    state = phalanx.run(FedAvg(), simulation, start, until=1)
+    state = phalanx.run(FedAvg(), simulation, start, LoopSettings(until=Until(1)))
     assert state.model.abs().max() < 1e-6
 
 
@@ -187,7 +194,7 @@ def test_omniscient_runs_repeat_to_the_bit(attack, algorithm):
     states = []
     for _ in range(2):
         simulation, start = build(algorithm, attack, {1, 3}, latency=Lognormal(1.0, 1.0, each_turn=True))
-        states.append(phalanx.run(algorithm, simulation, start, until=10))
+        states.append(phalanx.run(algorithm, simulation, start, LoopSettings(until=Until(10))))
     assert torch.equal(states[0].model, states[1].model)
 
 
@@ -232,6 +239,6 @@ def test_rffl_sends_models():
     """So its last change is a difference, which is small, and not the download, which is as long as the model."""
     simulation, start = build(RFFL(), LazyFreeRider(std=0.0), {2})
     sent = []
-    phalanx.run(RFFL(), simulation, start, until=3, observers=[lambda p: sent.append(p.updates)])
+    phalanx.run(RFFL(), simulation, start, LoopSettings(until=Until(3)), observers=[lambda p: sent.append(p.updates)])
     last = sent[-1].of({2}).deltas[0]
     assert 0 < last.norm() < 0.5 * start.norm()

@@ -21,6 +21,7 @@ from phalanx.attacks import (
 )
 from phalanx.core import StalledError, Until
 from phalanx.data import Dataset
+from phalanx.engine import LoopSettings
 from phalanx.engine.guard import Guard
 from phalanx.models import MLP
 from phalanx.rng import borrowed
@@ -53,7 +54,9 @@ def go(algorithm, attack, until=12, guard=None, **options):
     """What observers see; client 0 attacks, and each client takes a second."""
     seen = []
     transport = federation(algorithm, attack, **options)
-    phalanx.run(algorithm, transport, torch.zeros(D), until=until, guard=guard, observers=[seen.append])
+    phalanx.run(
+        algorithm, transport, torch.zeros(D), LoopSettings(until=Until.of(until), guard=guard), observers=[seen.append]
+    )
     return seen
 
 

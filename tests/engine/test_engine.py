@@ -9,6 +9,7 @@ import phalanx
 from phalanx.aggregators import Median
 from phalanx.algorithms import ByzantineCFL, Catalyst, FedAsync, FedAvg
 from phalanx.core import Arrivals, InfeasibleError, Reply, StalledError, Until
+from phalanx.engine import LoopSettings
 from phalanx.engine.participation import Participation
 from toys import Scripted
 
@@ -22,7 +23,9 @@ def history(seen):
 
 def test_a_round_is_a_step_on_all_updates():
     seen = []
-    state = phalanx.run(FedAvg(), Scripted({0: [1.0], 1: [3.0]}), START, until=2, observers=[seen.append])
+    state = phalanx.run(
+        FedAvg(), Scripted({0: [1.0], 1: [3.0]}), START, LoopSettings(until=Until(2)), observers=[seen.append]
+    )
     assert state.version == 2
     assert state.model.tolist() == [4.0, 4.0]
     assert history(seen) == [(0, None, {}, {}), (1, (0, 1), {}, {}), (2, (0, 1), {}, {})]
@@ -31,7 +34,7 @@ def test_a_round_is_a_step_on_all_updates():
 def test_an_arrival_is_a_step_on_one_update():
     transport = Scripted({0: [1.0], 1: [3.0]})
     seen = []
-    state = phalanx.run(FedAsync(mixing=0.5), transport, START, until=3, observers=[seen.append])
+    state = phalanx.run(FedAsync(mixing=0.5), transport, START, LoopSettings(until=Until(3)), observers=[seen.append])
     assert state.version == 3
     assert [p.updates.clients for p in seen[1:]] == [(0,), (1,), (0,)]
     assert [p.updates.versions for p in seen[1:]] == [(0,), (0,), (1,)]
@@ -39,28 +42,28 @@ def test_an_arrival_is_a_step_on_one_update():
 
 
 def test_the_run_ends_before_the_first_arrival_past_its_time():
-    state = phalanx.run(FedAvg(), Scripted({0: [1.0]}), START, until=Until(steps=None, seconds=3.5))
+    state = phalanx.run(FedAvg(), Scripted({0: [1.0]}), START, LoopSettings(until=Until(steps=None, seconds=3.5)))
     assert state.version == 3
 
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), FedAvg(Median()), ByzantineCFL(threshold=-1.0)])
 def test_a_client_that_sends_nan_changes_nothing_for_the_others(algorithm):
     honest = {0: [1.0, 2.0, 3.0], 1: [2.0], 2: [4.0]}
-    without = phalanx.run(algorithm, Scripted(honest), START, until=3)
-    among = phalanx.run(algorithm, Scripted({**honest, 3: [math.nan]}), START, until=3)
+    without = phalanx.run(algorithm, Scripted(honest), START, LoopSettings(until=Until(3)))
+    among = phalanx.run(algorithm, Scripted({**honest, 3: [math.nan]}), START, LoopSettings(until=Until(3)))
     assert torch.equal(without.model, among.model)
 
 
 def test_a_nan_client_changes_nothing_for_others_in_asynchronous_runs():
-    without = phalanx.run(FedAsync(), Scripted({0: [1.0], 1: [2.0]}), START, until=6)
-    among = phalanx.run(FedAsync(), Scripted({0: [1.0], 1: [2.0], 2: [math.nan]}), START, until=6)
+    without = phalanx.run(FedAsync(), Scripted({0: [1.0], 1: [2.0]}), START, LoopSettings(until=Until(6)))
+    among = phalanx.run(FedAsync(), Scripted({0: [1.0], 1: [2.0], 2: [math.nan]}), START, LoopSettings(until=Until(6)))
     assert torch.equal(without.model, among.model)
 
 
 def test_refusals_and_losses_reach_observers_and_the_client_is_asked_again():
     transport = Scripted({0: [1.0], 1: [math.nan, 1.0], 2: [1.0]}, lost={2: [0]})
     seen = []
-    phalanx.run(FedAvg(), transport, START, until=2, observers=[seen.append])
+    phalanx.run(FedAvg(), transport, START, LoopSettings(until=Until(2)), observers=[seen.append])
     assert history(seen)[1] == (1, (0,), {1: "update holds 2 NaN of 2 values"}, {2: "silent"})
     assert history(seen)[2] == (2, (0, 1, 2), {}, {})
     assert transport.sent == [{0: 0, 1: 0, 2: 0}, {0: 1, 1: 1, 2: 1}]
@@ -69,7 +72,7 @@ def test_refusals_and_losses_reach_observers_and_the_client_is_asked_again():
 def test_an_invalid_arrival_is_no_step_and_the_client_is_asked_again():
     transport = Scripted({0: [math.nan, 1.0], 1: [1.0]})
     seen = []
-    phalanx.run(FedAsync(), transport, START, until=2, observers=[seen.append])
+    phalanx.run(FedAsync(), transport, START, LoopSettings(until=Until(2)), observers=[seen.append])
     assert history(seen) == [
         (0, None, {}, {}),
         (0, None, {0: "update holds 2 NaN of 2 values"}, {}),
@@ -82,7 +85,7 @@ def test_all_invalid_ends_the_run_with_the_reasons():
     seen = []
     transport = Scripted({0: [math.nan], 1: [torch.zeros(5)]})
     with pytest.raises(StalledError, match="step 1: the answers of all 2 clients") as failure:
-        phalanx.run(FedAvg(), transport, START, until=2, observers=[seen.append])
+        phalanx.run(FedAvg(), transport, START, LoopSettings(until=Until(2)), observers=[seen.append])
     assert "client 0: update holds 2 NaN" in str(failure.value)
     assert "client 1: update has shape (5,), expected (2,)" in str(failure.value)
     assert seen[-1].invalid.keys() == {0, 1}
@@ -92,24 +95,26 @@ def test_an_asynchronous_run_ends_when_everybody_was_invalid_since_the_last_step
     transport = Scripted({0: [1.0, math.nan], 1: [math.nan], 2: [1.0, math.nan]})
     seen = []
     with pytest.raises(StalledError, match="step 3"):
-        phalanx.run(FedAsync(), transport, START, until=10, observers=[seen.append])
+        phalanx.run(FedAsync(), transport, START, LoopSettings(until=Until(10)), observers=[seen.append])
     assert sum(p.updates is not None for p in seen) == 2
 
 
 def test_clients_with_absurd_sizes_never_take_part():
     seen = []
     transport = Scripted({0: [1.0], 1: [9.0], 2: [3.0]}, sizes={0: 10, 1: 10**12, 2: 10})
-    state = phalanx.run(FedAvg(), transport, START, until=1, observers=[seen.append])
+    state = phalanx.run(FedAvg(), transport, START, LoopSettings(until=Until(1)), observers=[seen.append])
     assert state.model.tolist() == [2.0, 2.0]
     assert "reports 1,000,000,000,000 examples" in seen[0].invalid[1]
     with pytest.raises(InfeasibleError, match="No client can take part"):
-        phalanx.run(FedAvg(), Scripted({0: [1.0]}, sizes={0: -1}), START, until=1)
+        phalanx.run(FedAvg(), Scripted({0: [1.0]}, sizes={0: -1}), START, LoopSettings(until=Until(1)))
 
 
 def test_duplicates_replays_and_strangers_do_not_count():
     bad = [1.0, Reply(0, 0, torch.full((2,), 100.0), 1.0), Reply(7, 0, torch.full((2,), 100.0), 1.0)]
     seen = []
-    state = phalanx.run(FedAvg(), Scripted({0: [bad, 1.0], 1: [3.0]}), START, until=2, observers=[seen.append])
+    state = phalanx.run(
+        FedAvg(), Scripted({0: [bad, 1.0], 1: [3.0]}), START, LoopSettings(until=Until(2)), observers=[seen.append]
+    )
     assert state.model.tolist() == [4.0, 4.0]
     assert "duplicate" in seen[1].invalid[0]
     assert "unrequested" in seen[1].invalid[7]
@@ -118,7 +123,7 @@ def test_duplicates_replays_and_strangers_do_not_count():
 
 def test_excluded_clients_are_never_asked_again():
     transport = Scripted({0: [torch.tensor([1.0, 0.0])], 1: [torch.tensor([1.0, 0.1])], 2: [torch.tensor([-1.0, 0.0])]})
-    state = phalanx.run(ByzantineCFL(threshold=0.5), transport, START, until=3)
+    state = phalanx.run(ByzantineCFL(threshold=0.5), transport, START, LoopSettings(until=Until(3)))
     assert state.benign == {0, 1}
     assert transport.sent == [{0: 0, 1: 0, 2: 0}, {0: 1, 1: 1}, {0: 2, 1: 2}]
 
@@ -144,17 +149,17 @@ def test_fewer_attackers_only_where_fewer_are_ready():
 
 def test_participation_samples_rounds_and_is_refused_for_arrivals():
     transport = Scripted({i: [1.0] for i in range(10)})
-    phalanx.run(FedAvg(), transport, START, until=30, sample=Participation(0.3, seed=1))
+    phalanx.run(FedAvg(), transport, START, LoopSettings(until=Until(30)), sample=Participation(0.3, seed=1))
     assert {len(round_) for round_ in transport.sent} == {3}
     assert len({tuple(round_) for round_ in transport.sent}) > 10, "rounds differ"
     assert {i for round_ in transport.sent for i in round_} == set(range(10)), "everybody comes to turn"
     with pytest.raises(InfeasibleError, match="FedAsync is asynchronous"):
-        phalanx.run(FedAsync(), transport, START, until=1, sample=Participation(0.3, seed=1))
+        phalanx.run(FedAsync(), transport, START, LoopSettings(until=Until(1)), sample=Participation(0.3, seed=1))
 
 
 def test_a_sampled_round_without_any_usable_update_is_repeated_with_others():
     transport = Scripted({0: [1.0], 1: [math.nan], 2: [math.nan]})
-    state = phalanx.run(FedAvg(), transport, START, until=3, sample=Participation(0.3, seed=0))
+    state = phalanx.run(FedAvg(), transport, START, LoopSettings(until=Until(3)), sample=Participation(0.3, seed=0))
     assert state.version == 3
     assert len(transport.sent) > 3
 
@@ -164,7 +169,9 @@ def test_observers_cannot_disturb_what_the_engine_keeps():
         progress.invalid.clear()
         progress.lost.clear()
 
-    state = phalanx.run(FedAvg(), Scripted({0: [1.0], 1: [math.nan, 1.0]}), START, until=3, observers=[vandal])
+    state = phalanx.run(
+        FedAvg(), Scripted({0: [1.0], 1: [math.nan, 1.0]}), START, LoopSettings(until=Until(3)), observers=[vandal]
+    )
     assert state.model.tolist() == [3.0, 3.0]
 
 
@@ -175,14 +182,14 @@ def test_a_wait_that_brings_nothing_ends_the_run():
             return Arrivals()
 
     with pytest.raises(StalledError, match="brought nothing, and 2 clients have not answered"):
-        phalanx.run(FedAvg(), Silent({0: [1.0], 1: [3.0]}), START, until=2)
+        phalanx.run(FedAvg(), Silent({0: [1.0], 1: [3.0]}), START, LoopSettings(until=Until(2)))
 
 
 @pytest.mark.parametrize(
     ("until", "ends"), [(Until(), 30), (Until(steps=2), 2), (Until(seconds=40.0), 40), (Until(2, 40.0), 2)]
 )
 def test_a_limit_in_seconds_is_none_in_steps(until, ends):
-    assert phalanx.run(FedAvg(), Scripted({0: [1.0]}), START, until=until).version == ends
+    assert phalanx.run(FedAvg(), Scripted({0: [1.0]}), START, LoopSettings(until=Until.of(until))).version == ends
 
 
 # The server's own training
@@ -212,7 +219,9 @@ def test_the_server_trains_once_for_each_version_or_less_often(every, trained):
         return torch.full_like(model, float(version))
 
     algorithm = Comparing(reference_every=every)
-    phalanx.run(algorithm, Scripted({0: [1.0], 1: [math.nan, 1.0]}), START, until=5, reference=reference)
+    phalanx.run(
+        algorithm, Scripted({0: [1.0], 1: [math.nan, 1.0]}), START, LoopSettings(until=Until(5)), reference=reference
+    )
     assert calls == trained, "not for what was invalid"
     assert algorithm.shown == [float(version - version % every) for version in range(5)]
 
@@ -222,15 +231,24 @@ def test_who_needs_no_reference_gets_none():
         raise AssertionError
 
     seen = []
-    phalanx.run(FedAvg(), Scripted({0: [1.0]}), START, until=2, reference=reference, observers=[seen.append])
+    phalanx.run(
+        FedAvg(),
+        Scripted({0: [1.0]}),
+        START,
+        LoopSettings(until=Until(2)),
+        reference=reference,
+        observers=[seen.append],
+    )
     assert seen[1].updates.reference is None
 
 
 def test_a_reference_that_is_not_there_or_not_finite_ends_the_run():
     with pytest.raises(InfeasibleError, match="Comparing compares updates with the server's own training"):
-        phalanx.run(Comparing(), Scripted({0: [1.0]}), START, until=1)
+        phalanx.run(Comparing(), Scripted({0: [1.0]}), START, LoopSettings(until=Until(1)))
     with pytest.raises(InfeasibleError, match="own training of version 0 gave values that are not finite"):
-        phalanx.run(Comparing(), Scripted({0: [1.0]}), START, until=1, reference=lambda m, v: m / 0)
+        phalanx.run(
+            Comparing(), Scripted({0: [1.0]}), START, LoopSettings(until=Until(1)), reference=lambda m, v: m / 0
+        )
 
 
 # Clients that cannot be reached
@@ -254,7 +272,7 @@ class Intermittent(Scripted):
 @pytest.mark.parametrize("algorithm", [FedAsync(), FedAvg()])
 def test_who_cannot_be_reached_is_asked_when_it_is_back(algorithm):
     transport = Intermittent({0: [1.0], 1: [2.0]})
-    phalanx.run(algorithm, transport, START, until=4)
+    phalanx.run(algorithm, transport, START, LoopSettings(until=Until(4)))
     assert transport.sent[:2] == [{1: 0}, {1: 1}]
     assert transport.sent[2] == {0: 2, 1: 2}
 
@@ -268,7 +286,7 @@ def test_who_was_removed_for_good_is_not_asked_when_it_is_back():
             return state._replace(verdicts=verdicts), ready - {0}
 
     transport = Intermittent({0: [1.0], 1: [2.0]})
-    phalanx.run(Removes(), transport, START, until=4)
+    phalanx.run(Removes(), transport, START, LoopSettings(until=Until(4)))
     assert all(0 not in sent for sent in transport.sent)
 
 
@@ -280,16 +298,16 @@ def test_a_part_of_a_round_is_no_round():
 
     seen = []
     with pytest.raises(StalledError, match="No answer comes from 1 client, and the server would wait for ever"):
-        phalanx.run(FedAvg(), Half({0: [1.0], 1: [3.0]}), START, until=2, observers=[seen.append])
+        phalanx.run(FedAvg(), Half({0: [1.0], 1: [3.0]}), START, LoopSettings(until=Until(2)), observers=[seen.append])
     assert [p.updates for p in seen] == [None]
 
 
 def test_a_client_is_lost_ten_times_before_there_is_no_hope():
     transport = Scripted({0: [1.0]}, lost={0: list(range(9))})
-    assert phalanx.run(FedAvg(), transport, START, until=1).version == 1
+    assert phalanx.run(FedAvg(), transport, START, LoopSettings(until=Until(1))).version == 1
     transport = Scripted({0: [1.0]}, lost={0: list(range(10))})
     with pytest.raises(StalledError, match="client 0: silent"):
-        phalanx.run(FedAvg(), transport, START, until=1)
+        phalanx.run(FedAvg(), transport, START, LoopSettings(until=Until(1)))
     assert len(transport.sent) == 10
 
 
@@ -313,7 +331,7 @@ class Ahead(Scripted):
 def test_a_second_download_is_of_a_newer_version_and_its_age_is_what_it_is():
     """By hand: nobody has a second one at version 0; from the first arrival on each client has."""
     transport, seen = Ahead({0: [1.0], 1: [3.0]}), []
-    phalanx.run(FedAsync(), transport, START, until=7, observers=[seen.append])
+    phalanx.run(FedAsync(), transport, START, LoopSettings(until=Until(7)), observers=[seen.append])
     assert transport.sent == [{0: 0, 1: 0}, {0: 1, 1: 1}, {0: 2, 1: 2}, {0: 3}, {1: 4}, {0: 5}, {1: 6}]
     arrivals = [(p.step - 1, *p.updates.clients, *p.updates.versions) for p in seen[1:]]
     assert arrivals == [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 1, 1), (4, 0, 2), (5, 1, 2), (6, 0, 3)]
@@ -325,14 +343,14 @@ def test_a_client_that_has_answered_a_version_does_not_answer_it_again():
     """As Catalyst and quorums count each client once for each version."""
     transport, seen = Ahead({0: [1.0], 1: [3.0], 2: [2.0]}), []
     algorithm = Catalyst(f=0, quorum=3)
-    phalanx.run(algorithm, transport, START, until=9, observers=[seen.append])
+    phalanx.run(algorithm, transport, START, LoopSettings(until=Until(9)), observers=[seen.append])
     assert transport.sent == [{0: 0, 1: 0, 2: 0}, {}, {}, {0: 1, 1: 1, 2: 1}, {}, {}, {0: 2, 1: 2, 2: 2}, {}, {}]
     assert not any("already" in v.reason for p in seen for v in p.state.verdicts.values())
 
 
 def test_what_was_sent_ahead_is_next_when_the_first_is_invalid_or_lost():
     transport, seen = Ahead({0: [1.0], 1: [math.nan, 5.0], 2: [9.0, 7.0]}, lost={2: [0]}), []
-    phalanx.run(FedAsync(), transport, START, until=4, observers=[seen.append])
+    phalanx.run(FedAsync(), transport, START, LoopSettings(until=Until(4)), observers=[seen.append])
     assert transport.sent == [
         dict.fromkeys(range(3), 0),
         dict.fromkeys(range(3), 1),
@@ -367,7 +385,7 @@ class RemovesZero(FedAsync):
 
 def test_nothing_of_a_client_that_was_removed_reaches_the_rule():
     transport, seen = Ahead({0: [1.0], 1: [3.0]}), []
-    phalanx.run(RemovesZero(), transport, START, until=6, observers=[seen.append])
+    phalanx.run(RemovesZero(), transport, START, LoopSettings(until=Until(6)), observers=[seen.append])
     assert [p.updates.clients for p in seen[1:]] == [(0,), (1,), (1,), (1,), (1,), (1,)]
     assert transport.forgotten[0] == {0}
     assert all(0 not in sent for sent in transport.sent[2:])
@@ -377,4 +395,4 @@ def test_nothing_of_a_client_that_was_removed_reaches_the_rule():
 def test_downloads_are_not_sent_ahead_of_rounds():
     why = r"FedAvg is synchronous: .* Leave prefetch out, or choose an asynchronous algorithm, such as Quorum\(FedAvg"
     with pytest.raises(InfeasibleError, match=why):
-        phalanx.run(FedAvg(), Ahead({0: [1.0]}), START, until=1)
+        phalanx.run(FedAvg(), Ahead({0: [1.0]}), START, LoopSettings(until=Until(1)))

@@ -8,6 +8,8 @@ import torch
 
 import phalanx
 from phalanx.algorithms import RFFL, AsyncRFFL, ByzantineCFL, FedAsync, FedAvg, Permuted, Private, Quorum
+from phalanx.core import Until
+from phalanx.engine import LoopSettings
 from phalanx.engine.guard import Guard
 from toys import Scripted
 
@@ -32,11 +34,16 @@ class Growing(Scripted):
         self.now, self.queue = snapshot[0], list(snapshot[1])
 
 
-def carried_out(algorithm, joining, until=3, **options):
+GUARD = Guard()
+
+
+def carried_out(algorithm, joining, until=3, guard=GUARD, **options):
     """The transport and what observers were shown; clients 0 and 1 are there from the start."""
     transport = Growing(ANSWERS, sizes={0: 10, 1: 10}, joining=joining)
     seen = []
-    phalanx.run(algorithm, transport, START, until=until, observers=[seen.append], **options)
+    phalanx.run(
+        algorithm, transport, START, LoopSettings(until=Until(until), guard=guard), observers=[seen.append], **options
+    )
     return transport, seen
 
 
@@ -60,7 +67,9 @@ def test_who_was_refused_is_not_enrolled_and_can_come_again():
 def test_excluded_clients_stay_enrolled():
     rows = {0: [torch.tensor([1.0, 0.0])], 1: [torch.tensor([1.0, 0.1])], 2: [torch.tensor([-1.0, 0.0])]}
     seen = []
-    phalanx.run(ByzantineCFL(threshold=0.5), Scripted(rows), START, until=2, observers=[seen.append])
+    phalanx.run(
+        ByzantineCFL(threshold=0.5), Scripted(rows), START, LoopSettings(until=Until(2)), observers=[seen.append]
+    )
     assert seen[1].state.verdicts[2].final
     assert seen[-1].enrolled == {0, 1, 2}
 

@@ -9,8 +9,8 @@ import torch
 import phalanx
 from phalanx.aggregators import Krum, Mean, Median
 from phalanx.algorithms import BASGD, Catalyst, ClusteredFL, FedAsync, FedAvg, FedBuff, Quorum
-from phalanx.core import Algorithm, InfeasibleError, StalledError, TooFewError
-from phalanx.engine import LostRounds
+from phalanx.core import Algorithm, InfeasibleError, StalledError, TooFewError, Until
+from phalanx.engine import LoopSettings, LostRounds
 from phalanx.weighting import Truncate
 from toys import Scripted, close, updates, waiting
 
@@ -42,9 +42,11 @@ class Refuses(Mean):
         return super().choose(points)
 
 
-def seen_in(algorithm, transport, **options):
+def seen_in(algorithm, transport, until, **options):
     seen = []
-    state = phalanx.run(algorithm, transport, START, observers=[seen.append], **options)
+    state = phalanx.run(
+        algorithm, transport, START, LoopSettings(until=Until(until), **options), observers=[seen.append]
+    )
     return state, seen
 
 
@@ -84,7 +86,11 @@ def test_a_run_whose_every_round_is_lost_ends_after_as_many_as_stated(then):
         StalledError, match=r"4 rounds in a row were lost, the last one because needs at least 3"
     ) as why:
         phalanx.run(
-            FedAvg(AtLeast()), transport, START, until=50, lost_rounds=LostRounds(then, 4), observers=[seen.append]
+            FedAvg(AtLeast()),
+            transport,
+            START,
+            LoopSettings(until=Until(50), lost_rounds=LostRounds(then, 4)),
+            observers=[seen.append],
         )
     assert "client 2: silent" in str(why.value)
     assert len(transport.sent) == 4
@@ -124,13 +130,13 @@ def test_other_errors_end_the_run():
             return super().choose(points)
 
     with pytest.raises(ValueError, match="a mistake"):
-        phalanx.run(FedAvg(Broken()), Scripted({0: [1.0, 2.0]}), START, until=3)
+        phalanx.run(FedAvg(Broken()), Scripted({0: [1.0, 2.0]}), START, LoopSettings(until=Until(3)))
 
 
 def test_too_few_clients_for_any_round_are_refused_before_the_run_begins():
     transport = Scripted({i: [1.0] for i in range(10)})
     with pytest.raises(InfeasibleError, match=r"2f \+ 3 = 15 rows, got 10\. Lower f, or have more clients"):
-        phalanx.run(FedAvg(Krum(f=6)), transport, START, until=3)
+        phalanx.run(FedAvg(Krum(f=6)), transport, START, LoopSettings(until=Until(3)))
     assert not transport.sent
 
 
@@ -146,7 +152,7 @@ def test_a_state_that_cannot_hold_verdicts_says_what_to_do():
             raise InfeasibleError("never")
 
     with pytest.raises(TypeError, match=r"A Odd cannot be given verdicts .* Make it a NamedTuple or a dataclass"):
-        phalanx.run(Bare(), Scripted({0: [1.0]}), START, until=1)
+        phalanx.run(Bare(), Scripted({0: [1.0]}), START, LoopSettings(until=Until(1)))
 
 
 def test_a_dataclass_is_given_verdicts():
@@ -221,7 +227,13 @@ def test_a_quorum_of_all_that_is_too_small_is_lost_and_all_are_asked_again():
     transport = Scripted({0: [1.0], 1: [1.0], 2: [1.0]})
     seen = []
     with pytest.raises(StalledError, match="3 rounds in a row were lost"):
-        phalanx.run(algorithm, transport, START, until=99, lost_rounds=LostRounds(most=3), observers=[seen.append])
+        phalanx.run(
+            algorithm,
+            transport,
+            START,
+            LoopSettings(until=Until(99), lost_rounds=LostRounds(most=3)),
+            observers=[seen.append],
+        )
     lost = [p for p in seen if any("round lost" in v.reason for v in p.state.verdicts.values())]
     assert [sorted(p.state.verdicts) for p in lost] == [[0, 1, 2]] * 3
     assert lost[0].state.collected == 0

@@ -91,9 +91,8 @@ def states_over_flower(plan, folder, transfer="float32"):
             plan.algorithm,
             transport,
             federation.start,
-            until=plan.until,
+            plan,
             sample=everyone,
-            guard=plan.guard,
             reference=federation.reference,
             observers=[lambda progress: states.append(progress.state)],
         )
@@ -107,10 +106,8 @@ def states_in_simulation(plan):
         plan.algorithm,
         federation.transport,
         federation.start,
-        until=plan.until,
-        guard=plan.guard,
+        plan,
         reference=federation.reference,
-        lost_rounds=plan.lost_rounds,
         observers=[lambda progress: states.append(progress.state)],
     )
     return states
@@ -154,7 +151,7 @@ def coordinator(plan, **options):
         plan.algorithm,
         federation.model.module,
         options.pop("roster", roster_of(plan.clients)),
-        plan.until,
+        until=plan.until,
         timeouts=options.pop("timeouts", QUICK),
         accept=("no promise",),
     )

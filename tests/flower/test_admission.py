@@ -29,6 +29,7 @@ from flower.test_codec import bad_arrays, claiming
 from phalanx import Guard, Until
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import InfeasibleError, StalledError
+from phalanx.engine import LoopSettings
 from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, codec, coordinate
 from phalanx.flower.audit import Note
 from phalanx.flower.codec import VECTOR, WORDS, AnswerMessage, Malformed, TaskMessage, answer_content, signing_input
@@ -77,7 +78,11 @@ def run(folder, bad, *, algorithm=None, grid=InProcessGrid, least=3, until=3, ro
         try:
             start = Federation(plan).start
             phalanx.run(
-                plan.algorithm, transport, start, until=plan.until, guard=guard, observers=[transport, told, *observers]
+                plan.algorithm,
+                transport,
+                start,
+                LoopSettings(until=plan.until, guard=guard),
+                observers=[transport, told, *observers],
             )
         except (InfeasibleError, StalledError) as error:
             told.error = error
@@ -581,7 +586,7 @@ def test_a_suspended_client_is_let_in_again_by_the_server(tmp_path):
                 transport.register.readmit(BAD)
 
         start = Federation(plan).start
-        phalanx.run(FedAvg(), transport, start, until=7, observers=[transport, observer])
+        phalanx.run(FedAvg(), transport, start, LoopSettings(until=Until(7)), observers=[transport, observer])
     assert served[1:] == [{0, 1, 2}] * 5 + [{0, 1, 2, 3}] * 2
 
 
@@ -605,7 +610,9 @@ def test_a_new_term_in_the_roster_lets_a_suspended_client_in_again(tmp_path):
                 while transport.register.roster.active[BAD].term == 1 and time.monotonic() < deadline:
                     time.sleep(0.02)
 
-        phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=7, observers=[transport, observer])
+        phalanx.run(
+            FedAvg(), transport, Federation(PLAN).start, LoopSettings(until=Until(7)), observers=[transport, observer]
+        )
     assert seen[1:] == [True, True, True, False, False, True, True]
 
 
@@ -624,7 +631,9 @@ def test_a_client_that_is_revoked_in_mid_run_is_not_asked_any_more(tmp_path):
                 while BAD in transport.register.roster.active:
                     time.sleep(0.02)
 
-        phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=4, observers=[transport, observer])
+        phalanx.run(
+            FedAvg(), transport, Federation(PLAN).start, LoopSettings(until=Until(4)), observers=[transport, observer]
+        )
     assert served[1:] == [{0, 1, 2, 3}] * 2 + [{0, 1, 2}] * 2
 
 
@@ -657,7 +666,9 @@ def test_who_answers_at_once_gets_no_more_turns_than_the_others(tmp_path):
             suspension = Suspension(interval=interval)
             with FlowerTransport(grid, roster_of(4), timeouts=QUICK, suspension=suspension) as transport:
                 observe = lambda p: arrivals.extend(p.updates.clients if p.updates else ())  # noqa: E731
-                phalanx.run(FedAsync(), transport, Federation(PLAN).start, until=24, observers=[observe])
+                phalanx.run(
+                    FedAsync(), transport, Federation(PLAN).start, LoopSettings(until=Until(24)), observers=[observe]
+                )
         return arrivals.count(BAD) / len(arrivals)
 
     assert share(0.0) > 0.5

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from flower.federations import FIRST_NODE, KEYS, QUICK, at_nodes, attacked, resigned, roster_of
-from phalanx import LocalSGD, Record
+from phalanx import LocalSGD, Record, Until
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg, Private
 from phalanx.cli.main import main
@@ -262,7 +262,7 @@ def test_the_record_of_a_deployment_takes_tables(tmp_path, capsys, monkeypatch):
 
 
 def test_a_run_goes_on_with_the_same_schema_only(tmp_path):
-    made = Coordinator(FedAvg(), MLP((8,)), roster_of(3), 1, schema=SCHEMA)
+    made = Coordinator(FedAvg(), MLP((8,)), roster_of(3), until=Until(1), schema=SCHEMA)
     assert made.config(9) == dataclasses.replace(made, until=5).config(9)
     assert made.config(9) != dataclasses.replace(made, schema=other_schema()).config(9)
     assert "schema" not in dataclasses.replace(made, schema=None, model=nn.Linear(4, 2)).config(9)
@@ -344,7 +344,7 @@ def test_noise_and_a_test_part_do_not_go_together(tmp_path):
 
 def test_a_coordinator_with_another_model_is_refused():
     with pytest.raises(InfeasibleError, match=r"outputs of shape \(3,\), and the schema has 2 classes"):
-        Coordinator(FedAvg(), nn.Linear(4, 3), roster_of(3), 1, schema=SCHEMA)
+        Coordinator(FedAvg(), nn.Linear(4, 3), roster_of(3), until=Until(1), schema=SCHEMA)
 
 
 def test_targets_are_trained_in_the_scale_of_the_schema(tmp_path):

@@ -22,7 +22,8 @@ import phalanx
 from flower.federations import FIRST_NODE, KEYS, MINE, QUICK, SMALL, at_nodes, honest, named, roster_of
 from phalanx.algorithms import FedAvg
 from phalanx.cli.main import main
-from phalanx.core import InfeasibleError
+from phalanx.core import InfeasibleError, Until
+from phalanx.engine import LoopSettings
 from phalanx.flower import (
     FlowerTransport,
     InProcessGrid,
@@ -296,7 +297,9 @@ def carried_out(folder, patterns, until, **options):
     apps |= {client: by_turns(pattern)(apps[client]) for client, pattern in patterns.items()}
     with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), **options) as transport:
         begun = time.monotonic()
-        phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=until, observers=[transport])
+        phalanx.run(
+            FedAvg(), transport, Federation(PLAN).start, LoopSettings(until=Until.of(until)), observers=[transport]
+        )
         return transport, time.monotonic() - begun
 
 
@@ -325,7 +328,9 @@ def test_a_slow_client_that_answers_is_never_suspended_for_it(tmp_path):
     with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), timeouts=PATIENT) as transport:
         observer = lambda p: served.append(p.updates is not None and 3 in p.updates.clients)  # noqa: E731
         transport._deadlines._times = {i: [0.01] for i in range(3)}  # the others are known, and quick
-        phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=8, observers=[transport, observer])
+        phalanx.run(
+            FedAvg(), transport, Federation(PLAN).start, LoopSettings(until=Until(8)), observers=[transport, observer]
+        )
         assert transport.register.barred(3) == ""
     assert served[-4:] == [True] * 4, "once it has answered, its deadline allows for it"
 
@@ -549,7 +554,7 @@ def test_of_six_clients_none_answers_a_second_coordinator(relays, tmp_path):
     first = {FIRST_NODE + i: recording(i) for i in range(6)}
     size, timeouts = federation.start.numel(), dataclasses.replace(QUICK, enrolment=2.0)
     with InProcessGrid(first) as grid, FlowerTransport(grid, named(6), timeouts=timeouts, key=KEYS[11]) as transport:
-        phalanx.run(FedAvg(), transport, federation.start, until=1)
+        phalanx.run(FedAvg(), transport, federation.start, LoopSettings(until=Until(1)))
         assert transport.register.reported.keys() == set(range(6)), "the first coordinator has them"
     roster = dataclasses.replace(roster_of(6), coordinator=public_text(OTHER))
     second = {FIRST_NODE + i: apps[i] if relays == "its own tasks" else relaying(i) for i in range(6)}
@@ -558,7 +563,7 @@ def test_of_six_clients_none_answers_a_second_coordinator(relays, tmp_path):
         Claiming(grid, roster, timeouts=timeouts, key=OTHER, update_size=size) as transport,
         pytest.raises(InfeasibleError, match=f"(?s)0 of the 6 clients .*{NO_TASK}"),
     ):
-        phalanx.run(FedAvg(), transport, federation.start, until=1)
+        phalanx.run(FedAvg(), transport, federation.start, LoopSettings(until=Until(1)))
     assert transport.register.reported == {}
 
 
@@ -572,7 +577,7 @@ def test_the_key_of_the_coordinator_can_be_in_the_configuration_of_the_node(tmp_
         InProcessGrid(apps, config) as grid,
         FlowerTransport(grid, named(4), timeouts=timeouts, key=KEYS[11]) as transport,
     ):
-        phalanx.run(FedAvg(), transport, federation.start, until=2)
+        phalanx.run(FedAvg(), transport, federation.start, LoopSettings(until=Until(2)))
         assert transport.register.strangers[FIRST_NODE] == f"its app failed: {ANOTHER_COORDINATOR}"
         assert transport.register.reported.keys() == {1, 2, 3}
 

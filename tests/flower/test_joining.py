@@ -54,7 +54,7 @@ def joined(plan, folder):
             plan.algorithm,
             transport,
             federation.start,
-            until=plan.until,
+            plan,
             reference=federation.reference,
             observers=[transport, observer],
         )
@@ -130,12 +130,12 @@ def test_who_enrols_while_a_step_is_computed_is_told_of_after_a_kill(tmp_path):
 
     with InProcessGrid(nodes) as grid, FlowerTransport(grid, roster_of(6), timeouts=PATIENCE) as transport:
         with pytest.raises(Killed):
-            phalanx.run(plan.algorithm, transport, start, until=plan.until, on_snapshot=keep, observers=[begins])
+            phalanx.run(plan.algorithm, transport, start, plan, on_snapshot=keep, observers=[begins])
         assert transport.register.kept()[0].keys() == {0, 1, 2, 3, 4, LATE}, "the record of the run names it"
     (snapshot,) = held
     everybody = at_nodes(honest(plan, tmp_path))
     with InProcessGrid(everybody) as grid, FlowerTransport(grid, roster_of(6), timeouts=PATIENCE) as transport:
-        phalanx.run(plan.algorithm, transport, start, until=plan.until, observers=[goes_on], resume=snapshot)
+        phalanx.run(plan.algorithm, transport, start, plan, observers=[goes_on], resume=snapshot)
     assert served == {2: False, 3: True, 4: True}
 
 

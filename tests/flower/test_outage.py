@@ -27,6 +27,7 @@ from phalanx import Until
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAsync, FedAvg, WorkerMomentum
 from phalanx.core import InfeasibleError, StalledError
+from phalanx.engine import LoopSettings
 from phalanx.flower import FlowerTransport, InProcessGrid, Standing, Suspension, coordinate
 from phalanx.flower.audit import read
 from phalanx.flower.clock import PAUSE, AwakeClock
@@ -142,9 +143,14 @@ class Observed:
             self.transport = transport
             observers = [transport, self.note, *(observer(self) for observer in observers)]
             phalanx.run(
-                plan.algorithm, transport, federation.start, until=plan.until, guard=plan.guard,
-                tolerate=1 if isinstance(plan.algorithm.rule, Median) else None, observers=observers,
-            )  # fmt: skip
+                plan.algorithm,
+                transport,
+                federation.start,
+                LoopSettings(
+                    until=plan.until, guard=plan.guard, tolerate=1 if isinstance(plan.algorithm.rule, Median) else None
+                ),
+                observers=observers,
+            )
 
     def note(self, progress):
         self.states.append(progress.state)

@@ -59,8 +59,14 @@ def over_flower(plan, folder, seen=lambda content: None):
     grid = InProcessGrid(nodes, stepwise=True)
     made = Stepwise(grid, roster_of(plan.clients), timeouts=QUICK, update_size=len(federation.start))
     with grid, made as transport:
-        phalanx.run(plan.algorithm, transport, federation.start, until=plan.until, sample=everyone,
-                    observers=[lambda progress: states.append(progress.state)])  # fmt: skip
+        phalanx.run(
+            plan.algorithm,
+            transport,
+            federation.start,
+            plan,
+            sample=everyone,
+            observers=[lambda progress: states.append(progress.state)],
+        )
     return states
 
 

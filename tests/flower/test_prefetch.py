@@ -26,7 +26,8 @@ from flower.federations import (
     roster_of,
 )
 from phalanx.algorithms import AsyncRFFL, FedAsync, FedAvg
-from phalanx.core import InfeasibleError, Prefetching, Verdict
+from phalanx.core import InfeasibleError, Prefetching, Until, Verdict
+from phalanx.engine import LoopSettings
 from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, coordinate
 from phalanx.flower.codec import WORDS
 from phalanx.models import MLP
@@ -76,8 +77,7 @@ def run(
             plan.algorithm,
             transport,
             federation.start,
-            until=plan.until,
-            guard=plan.guard,
+            plan,
             reference=federation.reference,
             observers=[transport, lines.append, *(observer(transport) for observer in observers)],
         )
@@ -432,7 +432,7 @@ def test_a_snapshot_holds_both_tasks_in_order(tmp_path):
         InProcessGrid(at_nodes(apps)) as grid,
         FlowerTransport(grid, roster, timeouts=QUICK, prefetch=True) as transport,
     ):
-        phalanx.run(PLAN.algorithm, transport, start, until=6, on_snapshot=keep)
+        phalanx.run(PLAN.algorithm, transport, start, LoopSettings(until=Until(6)), on_snapshot=keep)
         never.set()
     (snapshot,) = held
     underway = snapshot.transport
@@ -453,7 +453,9 @@ def test_a_snapshot_holds_both_tasks_in_order(tmp_path):
 
     grid, more = Noted(at_nodes(honest(PLAN, tmp_path))), snapshot.step + 12
     with grid, FlowerTransport(grid, roster, timeouts=QUICK, prefetch=True) as transport:
-        phalanx.run(PLAN.algorithm, transport, start, until=more, observers=[lines.append], resume=snapshot)
+        phalanx.run(
+            PLAN.algorithm, transport, start, LoopSettings(until=Until(more)), observers=[lines.append], resume=snapshot
+        )
     assert [turn for turn in turns if turn is not None][:3] == [0, 1, 2]
     assert not any(line.invalid or line.lost for line in lines)
     assert [version for client, version, _ in arrivals(lines) if client == BAD][:2] == [0, snapshot.ahead[BAD].version]

@@ -12,6 +12,7 @@ from phalanx import Until, simulate
 from phalanx.algorithms import FedAvg, Private
 from phalanx.attacks import Rescale
 from phalanx.core import ClientReport, InfeasibleError
+from phalanx.engine import LoopSettings
 from phalanx.engine.participation import everyone
 from phalanx.flower import codec, participant_of
 from phalanx.flower.codec import REPORT, AnswerMessage, Malformed
@@ -31,7 +32,14 @@ def over_flower(folder, change=lambda apps: apps):
     grid = InProcessGrid(at_nodes(change(honest(PLAN, folder, federation))), stepwise=True)
     made = Stepwise(grid, roster_of(PLAN.clients), timeouts=QUICK, update_size=len(federation.start))
     with grid, made as transport:
-        phalanx.run(FedAvg(), transport, federation.start, until=3, sample=everyone, observers=[seen.append])
+        phalanx.run(
+            FedAvg(),
+            transport,
+            federation.start,
+            LoopSettings(until=Until(3)),
+            sample=everyone,
+            observers=[seen.append],
+        )
     return seen
 
 

@@ -24,8 +24,8 @@ from flower.federations import (
 )
 from phalanx.aggregators import Krum, Mean, Median
 from phalanx.algorithms import FedAsync, FedAvg
-from phalanx.core import InfeasibleError, StalledError
-from phalanx.engine import LostRounds
+from phalanx.core import InfeasibleError, StalledError, Until
+from phalanx.engine import LoopSettings, LostRounds
 from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, Timeouts, coordinate, live, server_app
 from phalanx.flower.codec import WORDS
 from phalanx.runs.federation import Federation
@@ -168,7 +168,7 @@ def test_clients_that_leave_are_not_waited_for_and_are_asked_again_when_they_are
                 time.sleep(0.3)
 
         start = Federation(PLAN).start
-        phalanx.run(FedAvg(), transport, start, until=6, observers=[observer])
+        phalanx.run(FedAvg(), transport, start, LoopSettings(until=Until(6)), observers=[observer])
     assert served[1:3] == [{0, 1, 2, 3}] * 2
     assert served[4] == {1, 2, 3}
     assert served[6] == {0, 1, 2, 3}, "under its key, whatever its number"
@@ -186,7 +186,7 @@ def test_a_third_of_the_clients_gone_is_a_deadline_and_no_more(tmp_path):
 
     with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(6), timeouts=timeouts) as transport:
         begun = time.monotonic()
-        phalanx.run(FedAvg(), transport, Federation(plan).start, until=plan.until, observers=[observer])
+        phalanx.run(FedAvg(), transport, Federation(plan).start, plan, observers=[observer])
     assert [set(line.updates.clients) for line in lines[1:]] == [set(range(6))] + [{2, 3, 4, 5}] * 2
     assert all(line.lost == dict.fromkeys((0, 1), "no answer within 1 s") for line in lines[2:])
     assert time.monotonic() - begun < 2 * 1.0 + 6
@@ -237,7 +237,7 @@ def test_influence_is_that_of_the_simulation_and_changes_nothing_else(tmp_path):
     assert [found.kind for (found,) in influences[2][1:]] == ["bound"] * 6
     assert set(influences[None]) == {()}
     assert same(states[2], states[None])
-    with pytest.raises(ValueError, match="influence must be at least 1, the number of attackers, or None, got 0"):
+    with pytest.raises(ValueError, match="influence must be at least 1, got 0"):
         coordinator(plan, influence=0)
 
 
@@ -254,7 +254,7 @@ def test_a_third_of_the_clients_gone_holds_up_no_arrivals(tmp_path):
 
     with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(6), timeouts=QUICK) as transport:
         begun = time.monotonic()
-        phalanx.run(plan.algorithm, transport, Federation(plan).start, until=plan.until, observers=[observer])
+        phalanx.run(plan.algorithm, transport, Federation(plan).start, plan, observers=[observer])
     assert set(order[:10]) == set(range(6))
     assert max(order[10:].count(0), order[10:].count(1)) <= 1, "what they were at work on"
     assert set(order[20:]) == {2, 3, 4, 5}
@@ -268,12 +268,12 @@ def test_a_slow_client_holds_up_rounds_to_the_deadline_and_arrivals_not_at_all(t
     apps[0] = Switchable(apps[0], seconds=2.5)
     with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), timeouts=timeouts) as transport:
         lines = []
-        phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=1, observers=[lines.append])
+        phalanx.run(FedAvg(), transport, Federation(PLAN).start, LoopSettings(until=Until(1)), observers=[lines.append])
         assert lines[-1].lost == {0: "no answer within 1 s"}
     with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), timeouts=QUICK) as transport:
         order = []
         observe = lambda p: order.extend(p.updates.clients if p.updates else ())  # noqa: E731
-        phalanx.run(FedAsync(), transport, Federation(PLAN).start, until=9, observers=[observe])
+        phalanx.run(FedAsync(), transport, Federation(PLAN).start, LoopSettings(until=Until(9)), observers=[observe])
         apps[0].over.set()  # else it would compute while the process ends
     assert 0 not in order
 
@@ -290,7 +290,7 @@ def test_where_nobody_is_left_the_run_ends_and_says_who_is_missing(tmp_path):
                 time.sleep(0.3)
 
         with pytest.raises(StalledError, match=r"client 0: .*(not connected|no longer connected)"):
-            phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=5, observers=[observer])
+            phalanx.run(FedAvg(), transport, Federation(PLAN).start, LoopSettings(until=Until(5)), observers=[observer])
 
 
 def test_enrolment_waits_for_the_last_one(tmp_path):
@@ -313,7 +313,7 @@ def test_fewer_clients_than_are_needed_are_not_asked(tmp_path):
                 time.sleep(0.3)
 
         with pytest.raises(StalledError, match=r"waits until 4 clients can be reached|not connected"):
-            phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=5, observers=[observer])
+            phalanx.run(FedAvg(), transport, Federation(PLAN).start, LoopSettings(until=Until(5)), observers=[observer])
 
 
 def test_a_model_that_is_not_float32_is_refused(tmp_path):

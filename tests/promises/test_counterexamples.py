@@ -12,6 +12,7 @@ from phalanx import Run, Until, simulate
 from phalanx.aggregators import Mean, Median, TrimmedMean
 from phalanx.algorithms import RFFL, ByzantineCFL, Catalyst, FedAvg, PerCluster, Quorum
 from phalanx.core import Algorithm, InfeasibleError, Setting, TooFewError, Updates
+from phalanx.engine import LoopSettings
 from phalanx.promises import PromiseError, audit, combine, held, promise, watched
 from phalanx.training import Evaluation
 from phalanx.weighting import AsReported, Ignore, Truncate
@@ -65,7 +66,11 @@ def test_the_promise_is_computed_again_when_clients_join():
     seen = []
     with warnings.catch_warnings(action="ignore"):
         phalanx.run(
-            Quorum(FedAvg(Median(), AsReported()), 7), transport, torch.zeros(20), until=60, observers=[seen.append]
+            Quorum(FedAvg(Median(), AsReported()), 7),
+            transport,
+            torch.zeros(20),
+            LoopSettings(until=Until(60)),
+            observers=[seen.append],
         )
     promises = [progress.promise for progress in seen if progress.promise is not None]
     assert [one.f for one in promises] == [3, 0]
@@ -198,7 +203,13 @@ def test_a_round_of_too_few_is_lost_and_says_why():
 def test_attackers_who_send_no_numbers_stop_no_round_and_count_as_attackers(senders, shares):
     """Of six clients two may be attackers."""
     answers, seen = {i: [float("nan") if i < senders else 1.0] for i in range(6)}, []
-    phalanx.run(FedAvg(Median(), Ignore()), Scripted(answers), torch.zeros(2), until=3, observers=[seen.append])
+    phalanx.run(
+        FedAvg(Median(), Ignore()),
+        Scripted(answers),
+        torch.zeros(2),
+        LoopSettings(until=Until(3)),
+        observers=[seen.append],
+    )
     assert seen[0].promise.f == 2
     assert [progress.shares for progress in seen[1:]] == [pytest.approx(shares)] * 3
     assert seen[-1].state.version == 3

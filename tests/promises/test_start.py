@@ -23,8 +23,8 @@ from phalanx.algorithms import (
     Quorum,
 )
 from phalanx.clustering import Memory
-from phalanx.core import InfeasibleError, Setting
-from phalanx.engine import Participation
+from phalanx.core import InfeasibleError, Setting, Until
+from phalanx.engine import LoopSettings, Participation
 from phalanx.weighting import Ignore, Truncate
 from toys import Scripted, remarks
 
@@ -128,7 +128,7 @@ def test_what_can_never_be_guaranteed_is_refused_before_the_run_begins(algorithm
         remarks(algorithm, LIED)
     transport = Scripted({i: [1.0] for i in range(20)}, sizes=LIED)
     with pytest.raises(InfeasibleError, match=why):
-        phalanx.run(algorithm, transport, torch.zeros(2), until=3)
+        phalanx.run(algorithm, transport, torch.zeros(2), LoopSettings(until=Until(3)))
     assert not transport.sent
 
 
@@ -266,7 +266,13 @@ def test_a_run_warns_once_and_shows_observers():
     seen = []
     transport = Scripted({i: [1.0] for i in range(20)}, sizes=LIED)
     with pytest.warns(UserWarning, match="not of a quorum of 11") as caught:
-        phalanx.run(Catalyst(5, preprocess=POPULATION), transport, torch.zeros(2), until=15, observers=[seen.append])
+        phalanx.run(
+            Catalyst(5, preprocess=POPULATION),
+            transport,
+            torch.zeros(2),
+            LoopSettings(until=Until(15)),
+            observers=[seen.append],
+        )
     assert len(caught) == 1
     assert seen[0].remarks == (str(caught[0].message),)
     assert all(not progress.remarks for progress in seen[1:])
@@ -275,10 +281,18 @@ def test_a_run_warns_once_and_shows_observers():
 def test_the_sampler_is_asked_how_many_it_draws():
     transport = Scripted({i: [1.0] for i in range(20)})
     with pytest.raises(InfeasibleError, match=r"2f \+ 3 = 13 rows, got 10"):
-        phalanx.run(FedAvg(Krum(f=5)), transport, torch.zeros(2), until=1, sample=Participation(0.5, 0))
+        phalanx.run(
+            FedAvg(Krum(f=5)), transport, torch.zeros(2), LoopSettings(until=Until(1)), sample=Participation(0.5, 0)
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        phalanx.run(FedAvg(Krum(f=5)), transport, torch.zeros(2), until=1, sample=lambda ready, attempt: ready)
+        phalanx.run(
+            FedAvg(Krum(f=5)),
+            transport,
+            torch.zeros(2),
+            LoopSettings(until=Until(1)),
+            sample=lambda ready, attempt: ready,
+        )
 
 
 def test_a_trial_does_not_judge_rules_that_need_rows_of_a_kind():

@@ -30,6 +30,7 @@ import phalanx
 from flower.federations import SMALL
 from phalanx import LocalSGD, Until
 from phalanx.core import InfeasibleError, Progress
+from phalanx.engine import LoopSettings
 from phalanx.engine.lost import LostRounds
 from phalanx.flower import Coordinator, Participant, Suspension, Timeouts, participant_of
 from phalanx.flower.audit import read
@@ -252,8 +253,7 @@ def simulated(steps: list[StepRecord], folder: Path) -> str:
         plan.algorithm,
         transport,
         federation.start,
-        until=len(steps),
-        guard=plan.guard,
+        LoopSettings(until=Until(len(steps)), guard=plan.guard),
         sample=lambda ready, attempt: came[attempt],
     )
     return digest(state)

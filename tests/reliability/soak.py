@@ -23,7 +23,7 @@ import torch
 
 import phalanx
 from algorithms.test_common import ALGORITHMS
-from phalanx import LocalSGD
+from phalanx import LocalSGD, Until
 from phalanx.algorithms import (
     BASGD,
     RFFL,
@@ -49,6 +49,7 @@ from phalanx.algorithms import (
 )
 from phalanx.core import Algorithm, Progress
 from phalanx.data import Dataset
+from phalanx.engine import LoopSettings
 from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
 from phalanx.runs.history import History
@@ -132,7 +133,14 @@ def carried_out(algorithm: Algorithm, steps: int, folder: Path, observers: Seque
     own = (lambda model, version: torch.full((D,), 0.01)) if algorithm.needs_reference else None
     history = History(algorithm.observed, path=folder / "history.jsonl")
     with history:
-        phalanx.run(algorithm, transport, torch.zeros(D), until=steps, reference=own, observers=[history, *observers])
+        phalanx.run(
+            algorithm,
+            transport,
+            torch.zeros(D),
+            LoopSettings(until=Until(steps)),
+            reference=own,
+            observers=[history, *observers],
+        )
 
 
 def soaked(number: int, steps: int, answers: "multiprocessing.Queue[Growth]") -> None:

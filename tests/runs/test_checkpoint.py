@@ -44,7 +44,7 @@ from phalanx.attacks import (
 from phalanx.clustering import Memory, Peel
 from phalanx.core import Algorithm, InfeasibleError, StalledError, Verdict
 from phalanx.data import Dataset, InMemory
-from phalanx.engine import LostRounds
+from phalanx.engine import LoopSettings, LostRounds
 from phalanx.engine.participation import Participation, everyone
 from phalanx.models import MLP
 from phalanx.rng import generator
@@ -214,13 +214,11 @@ def carried_out(plan, on_snapshot=None, resume=None, lines=()):
         plan.algorithm,
         federation.transport,
         federation.start,
-        until=plan.until,
+        plan,
         sample=everyone if plan.participation == 1 else Participation(plan.participation, plan.seed),
-        guard=plan.guard,
         reference=federation.reference,
-        lost_rounds=plan.lost_rounds,
         observers=[history],
-        **({} if on_snapshot is None else {"on_snapshot": lambda take: on_snapshot(take(), len(history.lines))}),
+        **{} if on_snapshot is None else {"on_snapshot": lambda take: on_snapshot(take(), len(history.lines))},
         resume=resume,
     )
     return state, federation.transport.snapshot(), history.lines
@@ -333,9 +331,15 @@ def test_a_snapshot_that_is_held_stays_as_it_was():
 
 
 def test_a_transport_without_snapshots_says_so_when_one_is_wanted():
-    phalanx.run(FedAvg(), Scripted({0: [1.0]}), torch.zeros(2), until=1)
+    phalanx.run(FedAvg(), Scripted({0: [1.0]}), torch.zeros(2), LoopSettings(until=Until(1)))
     with pytest.raises(InfeasibleError, match=r"Scripted has no snapshot\(\) and restore\(\)"):
-        phalanx.run(FedAvg(), Scripted({0: [1.0]}), torch.zeros(2), until=1, on_snapshot=lambda take: take())
+        phalanx.run(
+            FedAvg(),
+            Scripted({0: [1.0]}),
+            torch.zeros(2),
+            LoopSettings(until=Until(1)),
+            on_snapshot=lambda take: take(),
+        )
 
 
 def test_observers_of_a_resumed_run_hear_where_it_goes_on():
@@ -346,7 +350,7 @@ def test_observers_of_a_resumed_run_hear_where_it_goes_on():
         SMALL.algorithm,
         federation.transport,
         federation.start,
-        until=SMALL.until,
+        SMALL,
         observers=[seen.append],
         resume=snapshots[4],
     )

@@ -9,6 +9,7 @@ import torch
 from phalanx.algorithms import ClusteredFL, FedAvg, Permuted
 from phalanx.core import Algorithm, Until
 from phalanx.data import Digits, PermutedLabels
+from phalanx.engine import LoopSettings
 from phalanx.engine.loop import run
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation, withheld
@@ -67,7 +68,13 @@ def test_the_examples_kept_are_drawn_by_client_and_seed():
 def test_each_client_is_served_the_best_model_on_its_path_for_what_it_keeps(algorithm):
     federation = Federation(replace(RUN, algorithm=algorithm))
     states = []
-    run(algorithm, federation.transport, federation.start, until=3, observers=[lambda p: states.append(p.state)])
+    run(
+        algorithm,
+        federation.transport,
+        federation.start,
+        LoopSettings(until=Until(3)),
+        observers=[lambda p: states.append(p.state)],
+    )
     state = states[-1]
     chosen = federation.chosen(state, range(6))
     served = federation.served(state, range(6), chosen)

@@ -11,6 +11,7 @@ from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted, Quorum
 from phalanx.attacks import LabelFlip
 from phalanx.core import Algorithm, Arrivals
 from phalanx.data import PermutedLabels, SwappedLabels
+from phalanx.engine import LoopSettings
 from phalanx.models import MLP
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
@@ -158,7 +159,13 @@ def grown(late, algorithm=None, until=2):
     transport = Growing({0: [1.0], 1: [3.0]})
     transport.late = late
     seen = []
-    state = phalanx.run(algorithm or ClusteredFL(), transport, torch.zeros(2), until=until, observers=(seen.append,))
+    state = phalanx.run(
+        algorithm or ClusteredFL(),
+        transport,
+        torch.zeros(2),
+        LoopSettings(until=Until.of(until)),
+        observers=(seen.append,),
+    )
     return state, transport, seen
 
 

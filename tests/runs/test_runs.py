@@ -86,7 +86,7 @@ def test_nan_senders_change_no_bit_for_the_others(rule):
     honest.reported = {i: size for i, size in honest.reported.items() if i not in attackers}
     import phalanx
 
-    absent = phalanx.run(rule, honest, federation.start, until=plan.until)
+    absent = phalanx.run(rule, honest, federation.start, plan)
     measured = federation.worth(absent, range(6))
     assert present.summary.final.loss == measured.loss
 

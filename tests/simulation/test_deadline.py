@@ -5,9 +5,10 @@ import torch
 from untrained import ARRIVALS, ROUNDS, ById, arrivals, federation, go, news
 
 import phalanx
-from phalanx import Run
+from phalanx import Run, Until
 from phalanx.algorithms import FedAsync
 from phalanx.core import InfeasibleError, StalledError
+from phalanx.engine import LoopSettings
 from phalanx.engine.guard import Guard
 from phalanx.engine.participation import Participation
 from phalanx.simulation import Deadline
@@ -75,7 +76,7 @@ def test_who_is_late_is_not_drawn_for_the_next_round():
     simulation = federation(algorithm, clients=4, latency=ById(1.0, 1.0, 1.0, 9.0), deadline=Deadline(2.0, grace=9))
     send = simulation.send
     simulation.send = lambda downloads, version: (asked.append(sorted(downloads)), send(downloads, version))
-    phalanx.run(algorithm, simulation, torch.zeros(6), until=4, sample=Participation(1.0, 0))
+    phalanx.run(algorithm, simulation, torch.zeros(6), LoopSettings(until=Until(4)), sample=Participation(1.0, 0))
     assert asked == [[0, 1, 2, 3], [0, 1, 2], [0, 1, 2], [0, 1, 2]]
 
 

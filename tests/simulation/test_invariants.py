@@ -13,6 +13,7 @@ import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import ClaimVersion, Duplicate, Flood, Gaussian, HoldBack, Linger, Replay, Together
 from phalanx.core import Arrivals, InfeasibleError, StalledError, Until
+from phalanx.engine import LoopSettings
 from phalanx.engine.ledger import MANY_TRIES
 from phalanx.runs.checkpoint import pack, unpack
 from phalanx.simulation import Both, Constant, Crashes, Deadline, Lognormal, Normal, OnOff, Silent, Stragglers, Zipf
@@ -97,7 +98,9 @@ def watched(plan, until=25):
     """The transport, what observers saw, and how the run ended."""
     transport, seen, end = Watched(made(plan)), [], None
     try:
-        phalanx.run(plan["algorithm"], transport, torch.zeros(D), until=until, observers=[seen.append])
+        phalanx.run(
+            plan["algorithm"], transport, torch.zeros(D), LoopSettings(until=Until.of(until)), observers=[seen.append]
+        )
     except StalledError as stalled:
         end = stalled
     return transport, seen, end
@@ -156,7 +159,13 @@ def test_a_run_that_goes_on_from_a_snapshot_comes_to_the_same_bits(plan, stop):
     def carried_out(transport, **options):
         try:
             state = phalanx.run(
-                algorithm, transport, torch.zeros(D), until=25, observers=[seen.append], on_snapshot=keep, **options
+                algorithm,
+                transport,
+                torch.zeros(D),
+                LoopSettings(until=Until(25)),
+                observers=[seen.append],
+                on_snapshot=keep,
+                **options,
             )
         except (StalledError, InfeasibleError) as error:
             return str(error)
@@ -230,7 +239,9 @@ def test_other_clients_draw_what_they_draw_whatever_one_does():
         options = {} if attack is None else {"attack": attack, "byzantine": frozenset({0})}
         seen = []
         simulation = federation(FedAsync(), 4, latency=Lognormal(each_turn=True), **options)
-        phalanx.run(FedAsync(), simulation, torch.zeros(D), until=Until(seconds=20.0), observers=[seen.append])
+        phalanx.run(
+            FedAsync(), simulation, torch.zeros(D), LoopSettings(until=Until(seconds=20.0)), observers=[seen.append]
+        )
         return [now for now, clients, _ in arrivals(seen) if clients == (2,)]
 
     clean = times(None)

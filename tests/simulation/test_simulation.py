@@ -8,8 +8,9 @@ import torch
 import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import Attack, Gaussian, Rescale
-from phalanx.core import Algorithm, InfeasibleError, Local
+from phalanx.core import Algorithm, InfeasibleError, Local, Until
 from phalanx.data import Dataset
+from phalanx.engine import LoopSettings
 from phalanx.models import MLP
 from phalanx.rng import borrowed
 from phalanx.simulation import Constant, Lognormal, Simulation
@@ -33,7 +34,7 @@ def build(algorithm, clients=4, *, recipe=None, seed=0, dropout=0.0, **options):
 
 def train(algorithm, until=3, **options):
     simulation, start = build(algorithm, **options)
-    return phalanx.run(algorithm, simulation, start, until=until), simulation
+    return phalanx.run(algorithm, simulation, start, LoopSettings(until=Until.of(until))), simulation
 
 
 def test_a_round_takes_as_long_as_its_slowest_client():
@@ -46,20 +47,20 @@ def test_a_round_takes_as_long_as_its_slowest_client():
     assert simulation.now == 12.0
     seen = []
     simulation, start = build(FedAsync(), clients=2, latency=ById())
-    phalanx.run(FedAsync(), simulation, start, until=5, observers=[seen.append])
+    phalanx.run(FedAsync(), simulation, start, LoopSettings(until=Until(5)), observers=[seen.append])
     assert [(p.updates.clients[0], p.now) for p in seen[1:]] == [(0, 1.0), (1, 2.0), (0, 2.0), (0, 3.0), (1, 4.0)]
 
 
 def test_staleness_is_the_servers_own_count():
     seen = []
     simulation, start = build(FedAsync(), clients=5, latency=Lognormal(1.0, 1.0, each_turn=True))
-    phalanx.run(FedAsync(), simulation, start, until=40, observers=[seen.append])
+    phalanx.run(FedAsync(), simulation, start, LoopSettings(until=Until(40)), observers=[seen.append])
     ages = [p.state.version - 1 - p.updates.versions[0] for p in seen[1:]]
     assert min(ages) >= 0
     assert max(ages) > 0
     alone, start = build(FedAsync(), clients=1)
     seen = []
-    phalanx.run(FedAsync(), alone, start, until=5, observers=[seen.append])
+    phalanx.run(FedAsync(), alone, start, LoopSettings(until=Until(5)), observers=[seen.append])
     assert [p.state.verdicts[0].score for p in seen[1:]] == [0.0] * 5
 
 
@@ -125,7 +126,7 @@ def test_an_omniscient_attack_knows_every_honest_update_of_its_round_and_in_flig
     train(FedAvg(), until=1, attack=Blind(), byzantine={0})
     seen.clear()
     simulation, start = build(FedAsync(), attack=Spy(), byzantine={3}, latency=Lognormal(1.0, 1.0, each_turn=True))
-    phalanx.run(FedAsync(), simulation, start, until=20)
+    phalanx.run(FedAsync(), simulation, start, LoopSettings(until=Until(20)))
     assert {len(honest) for honest, _ in seen} <= {0, 1, 2, 3}
     assert any(len(honest) for honest, _ in seen)
 
@@ -195,7 +196,7 @@ def test_updates_of_a_round_lie_in_one_matrix():
     """No second copy of the matrix, however many clients."""
     simulation, start = build(FedAvg())
     seen = []
-    phalanx.run(FedAvg(), simulation, start, until=1, observers=[seen.append])
+    phalanx.run(FedAvg(), simulation, start, LoopSettings(until=Until(1)), observers=[seen.append])
     deltas = seen[1].updates.deltas
     assert deltas.untyped_storage().nbytes() == deltas.numel() * 4
     assert deltas.stride() == (len(start), 1)

@@ -7,8 +7,9 @@ import torch
 
 import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
-from phalanx.core import Algorithm, Progress
+from phalanx.core import Algorithm, Progress, Until
 from phalanx.data import Dataset
+from phalanx.engine import LoopSettings
 from phalanx.models import MLP
 from phalanx.rng import borrowed
 from phalanx.simulation import Latency, Simulation
@@ -38,7 +39,9 @@ def go(algorithm: Algorithm | None = None, until: Any = 10, guard: Any = None, *
     algorithm = algorithm or FedAsync()
     seen = list[Progress]()
     simulation = federation(algorithm, **options)
-    phalanx.run(algorithm, simulation, torch.zeros(D), until=until, guard=guard, observers=[seen.append])
+    phalanx.run(
+        algorithm, simulation, torch.zeros(D), LoopSettings(until=Until.of(until), guard=guard), observers=[seen.append]
+    )
     return seen
 
 

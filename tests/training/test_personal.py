@@ -14,6 +14,7 @@ from phalanx.algorithms import SCAFFOLD, ClusteredFL, FedAvg, FLTrust, Permuted,
 from phalanx.attacks import ConstrainAndScale, Rescale
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Dirichlet
+from phalanx.engine import LoopSettings
 from phalanx.engine.participation import Participation
 from phalanx.models import MLP
 from phalanx.runs.checkpoint import Checkpoint
@@ -51,9 +52,13 @@ def carried(training, rounds, share, algorithm=None):
     trainer = training.trainer(model, Classification(), 0)
     simulation, seen = Simulation(algorithm or FedAvg(preprocess=Ignore()), trainer, client_data()), []
     phalanx.run(
-        simulation.algorithm, simulation, model.read(), until=rounds, sample=Participation(share, 5),
+        simulation.algorithm,
+        simulation,
+        model.read(),
+        LoopSettings(until=Until(rounds)),
+        sample=Participation(share, 5),
         observers=[seen.append],
-    )  # fmt: skip
+    )
     return [(p.state.model, p.updates.clients) for p in seen if p.updates is not None], simulation
 
 
@@ -196,7 +201,13 @@ def test_goes_with_rules_clusters_and_hidden_models(training, algorithm):
 
 def test_an_evaluation_is_of_the_personal_models():
     federation = Federation(plan := dataclasses.replace(SMALL, training=TRAININGS["Ditto"]))
-    phalanx.run(plan.algorithm, federation.transport, federation.start, until=2, observers=[keep(last := [])])
+    phalanx.run(
+        plan.algorithm,
+        federation.transport,
+        federation.start,
+        LoopSettings(until=Until(2)),
+        observers=[keep(last := [])],
+    )
     state = last[-1].state
     found = federation.worth(state, range(5)).received_accuracy
     personal = federation.transport.trainer.snapshot()
@@ -223,7 +234,13 @@ def test_fine_tuning_before_an_evaluation_begins_with_the_personal_model():
     plan = dataclasses.replace(SMALL, training=TRAININGS["FedPer"], evaluation=Evaluation(every=4, local_epochs=1))
     federation = Federation(plan)
     trainer = plan.training.training.trainer(federation.model, plan.task, phalanx.rng.stream(0, "fine-tuning"))
-    phalanx.run(plan.algorithm, federation.transport, federation.start, until=1, observers=[keep(last := [])])
+    phalanx.run(
+        plan.algorithm,
+        federation.transport,
+        federation.start,
+        LoopSettings(until=Until(1)),
+        observers=[keep(last := [])],
+    )
     start = federation.transport.model_of(3, last[-1].state.model)
     change = torch.empty_like(start)
     trainer.train(LocalTask(3, 1, 1, start, change), federation.data[3])

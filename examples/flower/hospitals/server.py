@@ -5,7 +5,7 @@ from pathlib import Path
 from flwr.app import Context
 
 from hospitals import plan
-from phalanx import Guard
+from phalanx import Guard, Until
 from phalanx.flower import Coordinator, Suspension, Timeouts, server_app
 
 
@@ -15,7 +15,7 @@ def coordinator(context: Context) -> Coordinator:
         plan.algorithm,
         plan.network,
         roster=Path(str(config["roster"])),
-        until=int(config["rounds"]),
+        until=Until(int(config["rounds"])),
         folder=Path(str(config["folder"])),
         schema=Path(str(config["schema"])),
         tolerate=plan.LIARS,

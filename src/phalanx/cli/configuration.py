@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from phalanx.cli import advice
-from phalanx.fields import PLAIN, declared, members
+from phalanx.fields import PLAIN, declared, in_order, members
 from phalanx.reading import contents, decoded, load, table_reader
 from phalanx.runs.canonical import configurable, configuration, import_path
 from phalanx.trust import UntrustedError, is_closed, named
@@ -179,7 +179,7 @@ def parameters(kind: type) -> dict[str, Parameter]:
         full = declared(kind)
         return {
             f.name: Parameter(hints.get(f.name, Any), _default(f), full.get(f.name, (Any,)))
-            for f in dataclasses.fields(kind)
+            for f in in_order(kind)
             if f.init
         }
     signature, named = (

@@ -5,5 +5,6 @@ from phalanx.engine.guard import Guard
 from phalanx.engine.loop import Snapshot, run
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Participation, everyone
+from phalanx.engine.settings import LoopSettings
 
-__all__ = ["Guard", "LostRounds", "Participation", "Snapshot", "everyone", "promised", "run"]
+__all__ = ["Guard", "LoopSettings", "LostRounds", "Participation", "Snapshot", "everyone", "promised", "run"]

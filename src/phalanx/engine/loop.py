@@ -22,16 +22,15 @@ from phalanx.core import (
     Setting,
     StalledError,
     Transport,
-    Until,
     Updates,
     Vector,
 )
 from phalanx.engine.at_start import promised
-from phalanx.engine.guard import Guard, Sent
+from phalanx.engine.guard import Sent
 from phalanx.engine.ledger import MANY_TRIES, FailedAttempts, Ledger, listed
-from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Reference, ServerReference, Train, server_reference
+from phalanx.engine.settings import LoopSettings
 from phalanx.promises import Promise, watched
 from phalanx.wording import plural
 
@@ -86,14 +85,10 @@ def run(
     algorithm: Algorithm[S],
     transport: Transport,
     model: Vector,
+    settings: LoopSettings,
     *,
-    until: Until | int,
     sample: Sampler = everyone,
-    guard: Guard | None = None,
     reference: Train | None = None,
-    lost_rounds: LostRounds | None = None,
-    influence: int | None = None,
-    tolerate: int | None = None,
     observers: Sequence[Observer] = (),
     on_snapshot: OnSnapshot = nothing,
     resume: Snapshot[S] | None = None,
@@ -104,15 +99,10 @@ def run(
         algorithm: the federated learning algorithm, with its server and client roles.
         transport: the connection between server and clients.
         model: initial parameters.
-        until: when to stop; an integer counts steps.
+        settings: when to stop, which updates are invalid, and what else the loop does; also a `Run`.
         sample: chooses the clients of a round among those that are ready and available. Synchronous algorithms only.
-        guard: defines which updates and sizes are invalid; `Guard()` if not given.
         reference: the server's own training, such as `phalanx.training.ServerTraining`, for an algorithm that needs it
             by `needs_reference`.
-        lost_rounds: what follows a round whose updates are too few, or have no result; `LostRounds()` if not given.
-        influence: number of attackers whose influence on each aggregation observers are shown; None measures nothing.
-        tolerate: number of Byzantine clients that each aggregation must tolerate: those that do not are not done. None:
-            as many as the settings tolerate.
         observers: called before the first step, after each step, and after each wait without a step in which an answer
             was invalid or lost.
         on_snapshot: called before each step; may take a snapshot, and keep it, since nothing in it changes.
@@ -127,12 +117,10 @@ def run(
         StalledError: no client is left that could send the next update, or too many rounds in a row were lost.
         Stop: an observer has raised it.
     """
-    until = Until.of(until)
     _check(algorithm, transport, sample)
     own = server_reference(algorithm, reference)
-    ledger, lost_rounds = Ledger(guard or Guard(), model), lost_rounds or LostRounds()
-    loop = ServerLoop(algorithm, transport, ledger, own, sample, tuple(observers), lost_rounds, influence)
-    loop.steps, loop.tolerate = until.limit, tolerate
+    until, ledger = settings.until, Ledger(settings.guard, model)
+    loop = ServerLoop(algorithm, transport, ledger, own, sample, tuple(observers), settings)
     state = loop.begin(model) if resume is None else loop.resume(resume)
     loop.report(state)
     while not until.reached(loop.step, transport.now):
@@ -188,8 +176,7 @@ class ServerLoop(Generic[S]):
     own: ServerReference | None
     sample: Sampler
     observers: tuple[Observer, ...]
-    lost_rounds: LostRounds = LostRounds()
-    influence: int | None = None
+    settings: LoopSettings
     waiting: Set[int] = frozenset()
     away: frozenset[int] = frozenset()
     step: int = 0
@@ -198,8 +185,6 @@ class ServerLoop(Generic[S]):
     remarks: tuple[str, ...] = ()  # for the next report
     influences: tuple[Influence, ...] = ()  # likewise
     why_lost: str = ""  # the last one that was lost
-    steps: int | None = None  # of the whole run
-    tolerate: int | None = None
     watched: int = 0  # number of clients that each aggregation is checked for
     promise: Promise | None = None  # for the next report
     shares: tuple[float, ...] = ()  # likewise
@@ -226,7 +211,7 @@ class ServerLoop(Generic[S]):
         return state
 
     def _promised(self, sizes: Mapping[int, int] | int) -> Promise:
-        steps, f = self.steps, self.tolerate
+        steps, f = self.settings.until.limit, self.settings.tolerate
         return promised(self.algorithm, self.transport, sizes, self.sample, steps=steps, tolerate=f)
 
     def _promise_again(self) -> None:
@@ -344,7 +329,7 @@ class ServerLoop(Generic[S]):
         if self.own is not None:
             updates = replace(updates, reference=self._own_change(self.own, state))
         try:
-            with audited(self.influence) as found, watched(self._left()) as shares:
+            with audited(self.settings.influence) as found, watched(self._left()) as shares:
                 new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
             return self._lose(state, updates, str(error))
@@ -380,7 +365,7 @@ class ServerLoop(Generic[S]):
         self.lost_in_a_row, self.why_lost = self.lost_in_a_row + 1, why
         new, ready = self.algorithm.lose_round(state, updates, why)
         self.waiting = self.waiting | ready
-        if self.lost_rounds.then == "skip":
+        if self.settings.lost_rounds.then == "skip":
             self.step += 1
             return new, updates
         self.ledger.lose(updates.clients, f"{ROUND_LOST}{why}")
@@ -389,7 +374,7 @@ class ServerLoop(Generic[S]):
     def check_lost(self, *, over: bool = False) -> None:
         """Raise `StalledError` if too many rounds in a row were lost, or the run is over and all of them were."""
         count = self.lost_in_a_row
-        if count < (1 if over else self.lost_rounds.most):
+        if count < (1 if over else self.settings.lost_rounds.most):
             return
         which = f"All {plural(count, 'round')} were lost" if over else f"{plural(count, 'round')} in a row were lost"
         raise StalledError(f"{which}, the last one because {self.why_lost}{listed(self.ledger.reasons)}")

@@ -91,13 +91,9 @@ def coordinator_of(
         unhidden(plan.algorithm),
         module,
         roster,
-        plan.until,
         **{
-            "guard": plan.guard,
+            **plan.loop,
             "sample": plan.sampler,
-            "lost_rounds": plan.lost_rounds,
-            "influence": plan.influence,
-            "tolerate": plan.tolerate,
             "suspicion": plan.suspicion,
             "accept": ("no promise",),  # of a plan that everybody knows
             "buffers": plan.buffers,

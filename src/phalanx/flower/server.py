@@ -14,16 +14,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
+from typing_extensions import override
 
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.algorithms.private import secretly
-from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress
 from phalanx.data import Schema
 from phalanx.engine.at_start import promised
 from phalanx.engine.guard import Guard
-from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Train
+from phalanx.engine.settings import LoopSettings
 from phalanx.flower.audit import AUDIT, Audit, Note
 from phalanx.flower.codec import Transfer
 from phalanx.flower.contract import UnderContract, check_outputs, inputs_of
@@ -67,7 +68,7 @@ EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients re
 
 
 @dataclass(frozen=True, eq=False)
-class Coordinator(UnderContract):
+class Coordinator(LoopSettings, UnderContract):
     """The configuration of the server.
 
     Args:
@@ -75,16 +76,9 @@ class Coordinator(UnderContract):
         model: what is trained; its values are where training begins. Or the description of a network, such as
             `MLP((32,))`, for the inputs and classes of `schema`.
         roster: who may take part: a file, which is read again when it has changed.
-        until: when training ends; an integer counts steps.
         folder: where history.jsonl, checkpoints and the models go. A server that was killed goes on from there.
             None: nothing is kept.
-        guard: which replies and sizes are invalid.
         sample: chooses the clients of a round.
-        lost_rounds: what follows a round whose updates are too few for the algorithm, or without a result for its rule.
-        influence: number of attackers whose influence on the aggregate of each step is measured: how far they could
-            have moved it; None measures nothing. No other number of the run depends on it.
-        tolerate: number of Byzantine clients that each aggregation must tolerate: those that do not are not done. None:
-            as many as the settings tolerate.
         suspicion: whether updates that stand out are noted, and clients that keep sending such are named suspicious.
             Nobody is excluded for it.
         accept: what the operator accepts by name. "no promise": that the plan tolerates no attacker; without it, such a
@@ -119,9 +113,7 @@ class Coordinator(UnderContract):
     algorithm: Algorithm
     model: nn.Module | Model
     roster: Path | Roster
-    until: Until | int
     folder: Path | None = None
-    guard: Guard = Guard()
     sample: Sampler = everyone
     timeouts: Timeouts = Timeouts()
     suspension: Suspension = Suspension()
@@ -137,9 +129,6 @@ class Coordinator(UnderContract):
     setup: Mapping[str, Any] = field(default_factory=dict)
     known: Callable[[Sequence[StepRecord]], Population] = unknown
     prefetch: bool = False
-    lost_rounds: LostRounds = LostRounds()
-    influence: int | None = None
-    tolerate: int | None = None
     suspicion: bool = True
     accept: tuple[Literal["no promise"], ...] = ()
     noise: Literal["system", "stream"] = "system"
@@ -150,7 +139,9 @@ class Coordinator(UnderContract):
     schema: Schema | Path | str | None = None
     key: Ed25519PrivateKey | Path | None = None
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_outputs(self.module, self.contract, self.buffers)
         self.training.check(self.algorithm)
         if (how := hiding(self.algorithm)) is not None:
@@ -160,8 +151,6 @@ class Coordinator(UnderContract):
                 f"{unhidden(self.algorithm)}, and a model that a client has transformed (phalanx.flower.hide). "
                 f"Only clients run {name}."
             )
-        if self.influence is not None and self.influence < 1:
-            raise ValueError(f"influence must be at least 1, the number of attackers, or None, got {self.influence}.")
 
     @property
     def title(self) -> str:
@@ -186,18 +175,13 @@ class Coordinator(UnderContract):
         parts: dict[str, Any] = {
             "algorithm": configuration(self.algorithm, Algorithm),
             "guard": configuration(self.guard, Guard),
-            "until": configuration(Until.of(self.until), Until),
+            **configuration(LoopSettings(**self.loop), LoopSettings),
             "timeouts": configuration(self.timeouts, Timeouts),
             "suspension": configuration(self.suspension, Suspension),
             "prefetch": self.prefetch,
-            "lost_rounds": configuration(self.lost_rounds, LostRounds),
         }
         if self.accept:
             parts["accept"] = list(self.accept)
-        if self.influence is not None:
-            parts["influence"] = self.influence
-        if self.tolerate is not None:
-            parts["tolerate"] = self.tolerate
         if self.training.personalizes:
             parts["training"] = configuration(self.training, LocalTraining)
         return {**self.setup, **self.config(dimension), **parts, "engine": ENGINE}
@@ -365,13 +349,9 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
             algorithm,
             transport,
             start,
-            until=coordinator.until,
+            coordinator,
             sample=coordinator.sample,
-            guard=coordinator.guard,
             reference=coordinator.reference,
-            lost_rounds=coordinator.lost_rounds,
-            influence=coordinator.influence,
-            tolerate=coordinator.tolerate,
             suspicion=coordinator.suspicion,
             observers=(
                 audit,
@@ -390,7 +370,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
 
 def _expected(algorithm: Algorithm[Any], transport: FlowerTransport, coordinator: Coordinator) -> int:
     """Return how many attackers the plan tolerates if all of the roster takes part, whatever sizes they report."""
-    steps, n = Until.of(coordinator.until).limit, len(transport.register.roster.active)
+    steps, n = coordinator.until.limit, len(transport.register.roster.active)
     try:
         plan = promised(algorithm, transport, n, coordinator.sample, steps=steps, tolerate=coordinator.tolerate)
     except InfeasibleError:  # which ends the run once clients are there

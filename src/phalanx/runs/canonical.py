@@ -27,6 +27,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from phalanx.fields import in_order
+
 T = TypeVar("T")
 FORM = 3  # version of the canonical form; part of every identity
 
@@ -164,7 +166,7 @@ def _identifying_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str
 def _init_fields(kind: Any) -> tuple[tuple[str, str, Any], ...]:
     """Return the name, the name in canonical forms and the type of each field with which a dataclass is made."""
     hints = typing.get_type_hints(kind)
-    return tuple((f.name, field_name(f), hints[f.name]) for f in dataclasses.fields(kind) if f.init)
+    return tuple((f.name, field_name(f), hints[f.name]) for f in in_order(kind) if f.init)
 
 
 @cache

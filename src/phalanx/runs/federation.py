@@ -13,7 +13,7 @@ from phalanx.algorithms.hidden import hiding
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset, Schema
 from phalanx.engine import promised
-from phalanx.engine.guard import Guard
+from phalanx.engine.settings import LoopSettings
 from phalanx.promises import Promise, preprocess_of
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.runs.accounting import example_epsilons
@@ -93,7 +93,7 @@ class Federation:
         self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
         self._try_out()
         self.sitting_out = sitting_out(self, dict(enumerate(self.data)))
-        self.guard: Guard = plan.guard.excusing(self.sitting_out)
+        self.settings = LoopSettings(**{**plan.loop, "guard": plan.guard.excusing(self.sitting_out)})
         self.remarks = preflight(self)
         trainer = plan.training.trainer(self.model, self.task, plan.seed)
         self.few = self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device))
@@ -124,7 +124,7 @@ class Federation:
     def promise(self) -> Promise:
         """What the run promises, by the sizes that its clients report."""
         plan = self.plan
-        sizes, refused = self.guard.enroll(self.transport.enroll())
+        sizes, refused = self.settings.guard.enroll(self.transport.enroll())
         if not sizes:
             raise InfeasibleError(f"No client can take part: {'; '.join(refused.values())}")
         until, f = plan.until.limit, plan.tolerate
@@ -140,7 +140,7 @@ class Federation:
 
     def _most_examples(self, reported: Mapping[int, object]) -> dict[int, int]:
         """Return the number of examples that the weight of each enrolled client counts: its truncated size."""
-        sizes, _ = self.guard.enroll(reported)
+        sizes, _ = self.settings.guard.enroll(reported)
         truncate = preprocess_of(self.plan.algorithm)
         if not isinstance(truncate, Truncate) or not sizes:
             return {}

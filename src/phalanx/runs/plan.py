@@ -8,16 +8,16 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 from torch import nn
+from typing_extensions import override
 
 from phalanx.algorithms import FedAvg
 from phalanx.algorithms.private import Noisy
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Attack
-from phalanx.core import Algorithm, Pool, Setting, Until
+from phalanx.core import Algorithm, Pool, Setting
 from phalanx.data import Digits, Groups, Partition, Source, Uniform
-from phalanx.engine.guard import Guard
-from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Participation, Sampler, everyone
+from phalanx.engine.settings import LoopSettings
 from phalanx.errors import InfeasibleError
 from phalanx.fields import NonNegativeInt, PositiveInt, check_fields
 from phalanx.models import MLP, GivenModule, Model
@@ -37,12 +37,11 @@ REMEDIES = {  # remedies for parameters of a wrong type
     "data": "Wrap tensors: InMemory(Dataset(x, y, classes), Dataset(...)). Dataset.from_numpy, from_pandas and "
     "from_torch read other data, CSV(path, label) a file.",
     "model": 'Give a torch module, or TorchModule("import.path.of.a.Module", {...}), which a file can hold, too.',
-    "until": "Until(steps=30), Until(seconds=60.0), or a number of steps.",
 }
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(LoopSettings):
     """One federated training run, all of it.
 
     Args:
@@ -66,11 +65,6 @@ class Run:
         late: clients that join after the run has begun; null if all take part from the start.
         availability: times at which clients are available, and failures of their tasks; null: always, and none.
         deadline: when the server stops waiting for an answer; null if it waits as long as one can arrive.
-        lost_rounds: what follows a round whose updates are too few for the algorithm, or without a result for its rule.
-        influence: number of attackers whose influence on the aggregate of each step is measured: how far they could
-            have moved it; null measures nothing. No other number of the run depends on it.
-        tolerate: number of Byzantine clients that each aggregation must tolerate, whichever they are: those that do not
-            are not done, and their rounds are lost or wait for more updates. null: as many as the settings tolerate.
         suspicion: whether updates that stand out are noted, and clients that keep sending such are named suspicious.
             Nobody is excluded, and no other number of the run depends on it.
         validation: share of its examples that each client keeps from training, drawn at random, to choose among
@@ -80,8 +74,6 @@ class Run:
             truncation (Portnoy et al. 2020, Section 3.4). Needs an algorithm whose `preprocess` is `Truncate`.
         server_examples: number of training examples that the server holds, drawn at random before the others are
             assigned, for algorithms that compare updates with the server's own training.
-        guard: defines which updates and sizes are invalid.
-        until: when the run ends; in Python also a number of steps.
         evaluation: when models are evaluated.
         seed: source of all randomness.
         accept: findings before the first step that are meant, CODE:NAME each, such as "leak:age"; the error that stops
@@ -106,24 +98,19 @@ class Run:
     late: Late | None = None
     availability: Availability | None = None
     deadline: Deadline | None = None
-    lost_rounds: LostRounds = LostRounds()
-    influence: PositiveInt | None = None
-    tolerate: PositiveInt | None = None
     suspicion: bool = False
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     train_truncated: bool = False
     server_examples: NonNegativeInt = 0
-    guard: Guard = Guard()
-    until: Until = Until()
     evaluation: Evaluation = Evaluation()
     seed: int = 0
     accept: tuple[str, ...] = ()
 
+    @override
     def __post_init__(self) -> None:
-        if isinstance(self.until, int) and not isinstance(self.until, bool):
-            object.__setattr__(self, "until", Until.of(self.until))
         if isinstance(self.model, nn.Module):
             object.__setattr__(self, "model", GivenModule(self.model))
+        super().__post_init__()
         check_fields(self, REMEDIES)
         if wrong := [key for key in self.accept if ":" not in key]:
             raise ValueError(f"accept must hold findings as CODE:NAME, such as 'leak:age', got {wrong[0]!r}.")

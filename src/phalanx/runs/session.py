@@ -27,14 +27,12 @@ from phalanx.core import (
     StalledError,
     Stop,
     Transport,
-    Until,
     Vector,
 )
-from phalanx.engine.guard import Guard
 from phalanx.engine.loop import Snapshot, run
-from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler
 from phalanx.engine.reference import Train
+from phalanx.engine.settings import LoopSettings
 from phalanx.engine.suspicion import Watch
 from phalanx.runs.canonical import source
 from phalanx.runs.card import card
@@ -160,14 +158,10 @@ class Session:
         algorithm: Algorithm[Any],
         transport: Transport,
         model: Vector,
+        settings: LoopSettings,
         *,
-        until: Until | int,
         sample: Sampler,
-        guard: Guard,
         reference: Train | None,
-        lost_rounds: LostRounds,
-        influence: int | None = None,
-        tolerate: int | None = None,
         suspicion: bool = False,
         observers: Sequence[Observer],
     ) -> None:
@@ -186,13 +180,9 @@ class Session:
                 algorithm,
                 transport,
                 model,
-                until=until,
+                settings,
                 sample=sample,
-                guard=guard,
                 reference=reference,
-                lost_rounds=lost_rounds,
-                influence=influence,
-                tolerate=tolerate,
                 observers=(self,),
                 on_snapshot=self._between_steps,
                 resume=self.resumed.snapshot,
@@ -430,13 +420,9 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
             plan.algorithm,
             federation.transport,
             federation.start,
-            until=plan.until,
+            federation.settings,
             sample=plan.sampler,
-            guard=federation.guard,
             reference=federation.reference,
-            lost_rounds=plan.lost_rounds,
-            influence=plan.influence,
-            tolerate=plan.tolerate,
             suspicion=plan.suspicion,
             observers=observers,
         )
