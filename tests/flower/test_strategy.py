@@ -221,6 +221,52 @@ def test_a_round_of_too_few_replies_changes_nothing_and_verdicts_say_why(caplog)
     assert "round 1 changes nothing, it is lost: Krum" in caplog.text
 
 
+def test_what_is_promised_is_said_before_the_first_round(caplog):
+    strategy = PhalanxStrategy()
+    quickstart(strategy, HONEST)
+    assert strategy.promise.f == 0
+    assert strategy.promise.sentence in [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    caplog.clear()
+    strategy = PhalanxStrategy(Median(), Ignore(), tolerate=1)
+    with caplog.at_level("INFO", "phalanx.flower"):
+        quickstart(strategy, HONEST)
+    assert strategy.promise.f == 1
+    assert strategy.promise.sentence == "Tolerates any 1 of 4 clients."
+    assert strategy.promise.sentence in [r.getMessage() for r in caplog.records if r.levelname == "INFO"]
+    assert strategy.shares == {1: 0.25}
+
+
+def test_what_cannot_be_tolerated_is_refused_before_the_first_round():
+    asked = []
+    clients = [quickstart_client(i, change=asked.append) for i in range(4)]
+    with pytest.raises(InfeasibleError, match="2 attackers of 4 clients"):
+        quickstart(PhalanxStrategy(Median(), Ignore(), tolerate=2), clients)
+    with pytest.raises(InfeasibleError, match="a client that reports enough examples can hold too much"):
+        quickstart(PhalanxStrategy(Median(), tolerate=1), clients)
+    assert asked == []
+
+
+def test_a_round_whose_answers_could_be_of_attackers_alone_is_lost():
+    """Two of four fail: of the two that are left, one attacker is half."""
+    fails = [quickstart_client(i, change=lambda reply: 1 / 0) for i in (2, 3)]
+    strategy = PhalanxStrategy(Median(), Ignore(), tolerate=1)
+    quickstart(strategy, [*HONEST[:2], *fails])
+    assert all("the promise for 1 would be broken" in verdict.reason for verdict in strategy.verdicts[1].values())
+    assert strategy.shares == {}
+    strategy = PhalanxStrategy(Median(), Ignore())
+    start, result = quickstart(strategy, [*HONEST[:2], *fails])
+    assert moved(start, result) == pytest.approx(1.5, abs=1e-5), "without a promise it is not"
+
+
+def test_an_invalid_answer_is_one_of_an_attacker():
+    """One of four sends what cannot be read, so that no attacker is left among the three."""
+    strategy = PhalanxStrategy(Median(), Ignore(), tolerate=1)
+    bad = quickstart_client(3, change=missing("arrays"))
+    start, result = quickstart(strategy, [*HONEST[:3], bad])
+    assert strategy.invalid[1].keys() == {13}
+    assert moved(start, result) == pytest.approx(2.0, abs=1e-5)
+
+
 def test_too_many_lost_rounds_in_a_row_end_the_run():
     """The second of five rounds has a result, so that the count starts again."""
     calls = []

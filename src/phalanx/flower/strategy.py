@@ -23,14 +23,27 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.aggregators.aggregator import wrong_number
+from phalanx.algorithms import FedAvg
 from phalanx.algorithms.rounds import verdicts_of, weights_of
-from phalanx.core import ClientReport, InfeasibleError, Reply, StalledError, Updates, Vector, Verdict, lost_verdicts
+from phalanx.core import (
+    ClientReport,
+    InfeasibleError,
+    Reply,
+    Setting,
+    StalledError,
+    Updates,
+    Vector,
+    Verdict,
+    lost_verdicts,
+)
 from phalanx.engine.guard import Guard, Sent
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.suspicion import Conduct, conduct, in_words
 from phalanx.flower.codec import Malformed, brief, entries_of, report_of
 from phalanx.flower.logs import log_fields
 from phalanx.flower.wire import failure
+from phalanx.promises import Promise, promise, watched
+from phalanx.promises.audit import combine
 from phalanx.promises.remarks import beyond_tolerance
 from phalanx.weighting import AsReported, Preprocess, Truncate
 from phalanx.wording import plural
@@ -51,6 +64,8 @@ class PhalanxStrategy(FlowersFedAvg):
         accuracy_key: the name of the accuracy there.
         lost_rounds: after how many rounds in a row without a result the run ends with `StalledError`. Flower counts
             every round, so that only "skip" can be meant.
+        tolerate: number of Byzantine nodes that each aggregation must tolerate: rounds that do not are lost. None: as
+            many as any round does. `promise` says how many that is, for the nodes of the first round; see there.
         options: of Flower's `FedAvg`: whom to sample, and the names of records.
     """
 
@@ -61,6 +76,7 @@ class PhalanxStrategy(FlowersFedAvg):
         guard: Guard | None = None,
         lost_rounds: LostRounds | None = None,
         *,
+        tolerate: int | None = None,
         loss_key: str = "eval_loss",
         accuracy_key: str = "eval_acc",
         **options: Any,
@@ -68,7 +84,9 @@ class PhalanxStrategy(FlowersFedAvg):
         super().__init__(**options)
         self.aggregator, self.preprocess = aggregator or Mean(), preprocess or AsReported()
         self.guard = guard or Guard()
-        self.lost_rounds = lost_rounds or LostRounds()
+        self.lost_rounds, self.tolerate = lost_rounds or LostRounds(), tolerate
+        self.promise: Promise | None = None  # of how many attackers are tolerated, from the first round on
+        self.shares = dict[int, float]()  # by round: the most that as many nodes held of the weight
         if self.lost_rounds.then != "skip":
             raise ValueError('then must be "skip", got "wait": Flower counts every round. `server_app` can wait.')
         if isinstance(self.preprocess, Truncate):
@@ -94,14 +112,29 @@ class PhalanxStrategy(FlowersFedAvg):
         """See Flower's `Strategy`.  The sampled nodes are noted.
 
         Raises:
-            InfeasibleError: the first round would be lost even if all of them answer.
+            InfeasibleError: the first round would be lost even if all of them answer, or cannot tolerate as many
+                attackers as it must.
         """
         self._arrays, self._asked = arrays, list(super().configure_train(server_round, arrays, config, grid))
         if server_round == 1 and (error := wrong_number(self.aggregator, len(self._asked))) is not None:
             raise InfeasibleError(
                 f"{error} A round has so many by fraction_train, min_train_nodes and min_available_nodes."
             )
+        if self.promise is None and self._asked:
+            self._promise(len(self._asked), len(list(grid.get_node_ids())))
         return self._asked
+
+    def _promise(self, asked: int, nodes: int) -> None:
+        """Compute and say what is promised: rounds of so many of the nodes, of which some may not answer."""
+        setting = Setting(max(nodes, asked), drawn=asked if asked < nodes else None, lossy=True, joins=True)
+        try:
+            self.promise = promise(FedAvg(self.aggregator, self.preprocess), setting, f=self.tolerate)
+        except InfeasibleError as error:
+            if self.tolerate is not None:
+                raise
+            log.warning("promises nothing: %s", error)  # as long as no more nodes have come
+            return
+        (log.info if self.promise.f else log.warning)("%s", self.promise.sentence)
 
     @override
     def aggregate_train(
@@ -147,12 +180,22 @@ class PhalanxStrategy(FlowersFedAvg):
         try:
             enrolled = self.preprocess.enrolled(self._sizes)
             weights = weights_of(self.preprocess.among(enrolled, updates.clients), updates)
-            delta, choice = self.aggregator.explained(
-                updates.deltas, weights, turn=server_round - 1, previous=self._previous
-            )
+            # honest nodes send nothing invalid, so those that did are among the attackers
+            left = max(0, self.promise.in_step - len(checked.invalid.keys() | invalid.keys())) if self.promise else 0
+            with watched(left) as shares:
+                delta, choice = combine(
+                    self.aggregator,
+                    updates.deltas,
+                    weights,
+                    updates.clients,
+                    "round",
+                    turn=server_round - 1,
+                    previous=self._previous,
+                )
         except InfeasibleError as error:
             return self._lose(server_round, updates.clients, str(error))
         self._previous, self._lost_in_a_row = delta, 0
+        self.shares |= {server_round: max(shares)} if shares else {}
         remark = self.preprocess.remark(enrolled, updates.clients)
         self.verdicts[server_round] = verdicts_of(updates, weights, choice, remark)
         shares = {i: float(w) for i, w in zip(updates.clients, weights, strict=True)}
