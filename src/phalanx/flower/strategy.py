@@ -182,7 +182,7 @@ class PhalanxStrategy(FlowersFedAvg):
             weights = weights_of(self.preprocess.among(enrolled, updates.clients), updates)
             # honest nodes send nothing invalid, so those that did are among the attackers
             left = max(0, self.promise.in_step - len(checked.invalid.keys() | invalid.keys())) if self.promise else 0
-            with watched(left) as shares:
+            with watched(left) as held:
                 delta, choice = combine(
                     self.aggregator,
                     updates.deltas,
@@ -195,7 +195,7 @@ class PhalanxStrategy(FlowersFedAvg):
         except InfeasibleError as error:
             return self._lose(server_round, updates.clients, str(error))
         self._previous, self._lost_in_a_row = delta, 0
-        self.shares |= {server_round: max(shares)} if shares else {}
+        self.shares |= {server_round: max(held)} if held else {}
         remark = self.preprocess.remark(enrolled, updates.clients)
         self.verdicts[server_round] = verdicts_of(updates, weights, choice, remark)
         shares = {i: float(w) for i, w in zip(updates.clients, weights, strict=True)}
