@@ -6,6 +6,7 @@ import re
 import zlib
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from glob import glob
@@ -21,6 +22,7 @@ from typing_extensions import override
 from phalanx.data.dataset import Dataset
 from phalanx.data.findings import merged
 from phalanx.data.sources import Source
+from phalanx.data.table_ceilings import MOST_CELLS, TooLargeError, check_parquet, check_text
 from phalanx.data.tables import (
     FILE,
     WHOLE,
@@ -36,6 +38,7 @@ from phalanx.data.tables import (
     spelled,
     with_truths,
 )
+from phalanx.fields import PositiveInt
 from phalanx.installation import DATA_DIR, installation
 from phalanx.reading import file_digest, table_reader
 from phalanx.rng import numpy_generator
@@ -75,6 +78,8 @@ class TableFile(Source):
             inputs; or "indicator", the same with an input more that is 1 where one is missing.
         missing: the words for a missing value, such as "?" or "-9"; an empty cell always is one. If not given, those
             that are usual in a file of text: NA, N/A, NaN, None, null and some others; in parquet there are none.
+        most_cells: the largest number of cells, rows times columns, of a file, and 32 bytes of text for each of them.
+            A small file can stand for a very large table; it is refused before it takes the memory.
     """
 
     path: str
@@ -89,6 +94,7 @@ class TableFile(Source):
     targets: bool = False
     impute: Impute = "refuse"
     missing: tuple[str, ...] | None = None
+    most_cells: PositiveInt = MOST_CELLS
 
     @override
     def __post_init__(self) -> None:
@@ -276,11 +282,18 @@ class TableFile(Source):
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty. Name a file with a row for each example.")
         try:
+            self.check_size(file)
             return self.read(file, texts, names)
+        except TooLargeError:
+            raise
         except UnicodeDecodeError as error:
             raise ValueError(f"{file} is not UTF-8 text. Save it in UTF-8.") from error
         except (ValueError, OSError, EOFError, zlib.error, csv.Error) as error:
             raise ValueError(f"{file} cannot be read as {type(self).__name__}: {_in_words(str(error))}") from error
+
+    @abstractmethod
+    def check_size(self, file: Path) -> None:
+        """Raise `TooLargeError` if a file holds more than `most_cells`."""
 
     @abstractmethod
     def read(self, file: Path, texts: Collection[str] = (), names: Collection[str] = ()) -> Any:
@@ -317,6 +330,10 @@ class CSV(TableFile):
     @override
     def dialect(self) -> Dialect:
         return Dialect(self.separator, self.decimal, self.thousands, self.missing)
+
+    @override
+    def check_size(self, file: Path) -> None:
+        check_text(file, self.separator, self.most_cells)
 
     @override
     def read(self, file: Path, texts: Collection[str] = (), names: Collection[str] = ()) -> Any:
@@ -390,6 +407,11 @@ class Parquet(TableFile):
     @override
     def dialect(self) -> Dialect:
         return Dialect(missing=self.missing or ())
+
+    @override
+    def check_size(self, file: Path) -> None:
+        with suppress(ImportError):  # which reading says
+            check_parquet(file, self.most_cells)
 
     @override
     def read(self, file: Path, texts: Collection[str] = (), names: Collection[str] = ()) -> Any:

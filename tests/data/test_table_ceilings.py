@@ -1,0 +1,88 @@
+"""A small file that stands for a very large table is refused before it takes the memory."""
+
+import gzip
+import resource
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+import pandas
+import pyarrow
+from pyarrow import parquet
+
+from phalanx.data import CSV, Parquet
+from phalanx.data.table_ceilings import BYTES, MOST_CELLS, TooLargeError
+
+ROWS = "age,ill\n" + "".join(f"{k},{k % 2}\n" for k in range(50))
+GIBI = 1 << 30
+
+
+def zeros(path, size):
+    """A compressed file of text, of so many bytes."""
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"a,label\n")
+        for _ in range(size // (1 << 22)):
+            file.write(b"0,1\n" * (1 << 20))
+
+
+def of_one_value(path, rows, text=None):
+    """A parquet file in which one value stands for many rows."""
+    value = pyarrow.scalar(0.0 if text is None else text)
+    column = pyarrow.array([value.as_py()]).take(pyarrow.array([0] * 1000))
+    table = pyarrow.table({"a": column, "label": pyarrow.array([0] * 1000)})
+    with parquet.ParquetWriter(path, table.schema, compression="zstd") as writer:
+        for _ in range(rows // 1000):
+            writer.write_table(table)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.zip", "t.parquet"])
+def test_the_ceiling_is_that_of_the_source(tmp_path, name):
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        pandas.DataFrame({"age": range(50), "ill": [k % 2 for k in range(50)]}).to_parquet(path)
+    elif name.endswith("zip"):
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("t.csv", ROWS)
+    else:
+        path.write_bytes(gzip.compress(ROWS.encode()) if name.endswith("gz") else ROWS.encode())
+    kind = Parquet if name.endswith("parquet") else CSV
+    train, test = kind(str(path), "ill", most_cells=102).load()
+    assert len(train) + len(test) == 50
+    with pytest.raises(TooLargeError, match=f"{name} holds more than 99 cells. If it is meant to, raise most_cells"):
+        kind(str(path), "ill", most_cells=99).load()
+
+
+def test_long_texts_count(tmp_path):
+    of_one_value(tmp_path / "t.parquet", 4000, "x" * 100)
+    with pytest.raises(TooLargeError, match="holds more than 320,000 bytes of text"):
+        Parquet(str(tmp_path / "t.parquet"), "label", most_cells=10_000).load()
+    (tmp_path / "t.csv").write_text("a,label\n" + f"{'x' * 1000},0\n" * 50)
+    with pytest.raises(TooLargeError, match="holds more than 3,264 bytes of text"):
+        CSV(str(tmp_path / "t.csv"), "label", most_cells=102).load()
+
+
+def test_the_identity_of_a_table_does_not_name_the_default():
+    assert CSV("t.csv", "y") == CSV("t.csv", "y", most_cells=MOST_CELLS)
+    assert MOST_CELLS * BYTES == 3_200_000_000
+
+
+@pytest.mark.parametrize("kind", ["gz", "numbers", "texts"])
+@pytest.mark.slow
+def test_a_bomb_does_not_take_the_memory(tmp_path, kind):
+    """Each would take more than 8 GB; the process gets 6 GB of addresses, most of which torch reserves."""
+    path = tmp_path / ("t.csv.gz" if kind == "gz" else "t.parquet")
+    if kind == "gz":
+        zeros(path, 4 * GIBI)
+    else:
+        of_one_value(path, *((600_000_000, None) if kind == "numbers" else (100_000, "x" * 100_000)))
+    assert path.stat().st_size < 80_000_000
+    source = "CSV" if kind == "gz" else "Parquet"
+    code = f"from phalanx.data import {source}; {source}({str(path)!r}, 'label').load()"
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (6 * GIBI, 6 * GIBI))  # noqa: E731
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=limit, check=False)
+    assert "TooLargeError" in done.stderr, done.stderr[-500:]
