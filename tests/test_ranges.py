@@ -171,7 +171,6 @@ HAND_MADE = {  # with other values or another error than a range gives
     "settings": "InfeasibleError, as all of a study",
     "target": "InfeasibleError, as all of a study",
     "budget": "InfeasibleError, as all of a study",
-    "influence": "of a server, which is no value",
 }
 
 

@@ -55,7 +55,11 @@ def go(algorithm, attack, until=12, guard=None, **options):
     seen = []
     transport = federation(algorithm, attack, **options)
     phalanx.run(
-        algorithm, transport, torch.zeros(D), LoopSettings(until=Until.of(until), guard=guard), observers=[seen.append]
+        algorithm,
+        transport,
+        torch.zeros(D),
+        LoopSettings(until=Until.of(until), guard=guard or Guard()),
+        observers=[seen.append],
     )
     return seen
 

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
+import numpy as np
 import pandas
 import pyarrow
 from pyarrow import parquet
@@ -23,20 +24,22 @@ GIBI = 1 << 30
 
 
 def zeros(path, size):
-    """A compressed file of text, of so many bytes."""
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(b"a,label\n")
+    """A compressed file of text, of so many bytes: one member, many times."""
+    member = gzip.compress(b"0,1\n" * (1 << 20))
+    with path.open("wb") as file:
+        file.write(gzip.compress(b"a,label\n"))
         for _ in range(size // (1 << 22)):
-            file.write(b"0,1\n" * (1 << 20))
+            file.write(member)
 
 
 def of_one_value(path, rows, text=None):
     """A parquet file in which one value stands for many rows."""
-    value = pyarrow.scalar(0.0 if text is None else text)
-    column = pyarrow.array([value.as_py()]).take(pyarrow.array([0] * 1000))
-    table = pyarrow.table({"a": column, "label": pyarrow.array([0] * 1000)})
+    most = min(rows, 10_000_000)
+    dictionary = pyarrow.array([0.0 if text is None else text])
+    column = pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(most, np.int32)), dictionary)
+    table = pyarrow.table({"a": column, "label": pyarrow.array(np.zeros(most, np.int8))})
     with parquet.ParquetWriter(path, table.schema, compression="zstd") as writer:
-        for _ in range(rows // 1000):
+        for _ in range(rows // most):
             writer.write_table(table)
 
 

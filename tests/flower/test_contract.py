@@ -91,7 +91,7 @@ def participant(site, folder, form=("as agreed"), **options):
 
 
 def federation(apps, folder, model=MLP((8,)), **options):  # noqa: B008  (a frozen value)
-    settings = {"schema": SCHEMA, "until": 8, "timeouts": QUICK, "accept": ("no promise",)} | options
+    settings = {"schema": SCHEMA, "until": Until(8), "timeouts": QUICK, "accept": ("no promise",)} | options
     made = Coordinator(FedAvg(aggregate=Median()), model, roster_of(len(apps)), folder=folder / "run", **settings)
     with InProcessGrid(at_nodes(apps)) as grid:
         coordinate(grid, made)
@@ -121,7 +121,7 @@ def test_three_sites_of_different_form_train_one_model(tmp_path):
     """A class is missing at one site, and columns are in another order at the next; before: 0.68 and 0.78."""
     forms = ["a class is missing", "columns in another order", "another notation"]
     apps = {i: client_app(participant(i, tmp_path, form)) for i, form in enumerate(forms)}
-    record = federation(apps, tmp_path, until=30)
+    record = federation(apps, tmp_path, until=Until(30))
     rows = table(99, 400)
     found = record.predict(rows)
     right = (found["prediction"] == np.where(rows["state"] > 0, "ill", "healthy")).mean()
@@ -143,7 +143,7 @@ def test_a_site_that_does_not_fit_is_refused_and_only_its_own_log_says_more(kind
 
     apps = {i: client_app(participant(i, tmp_path)) for i in range(2)} | {2: client_app(unfit)}
     with caplog.at_level(logging.INFO):
-        record = federation(apps, tmp_path, until=2, timeouts=FOR_TWO)
+        record = federation(apps, tmp_path, until=Until(2), timeouts=FOR_TWO)
     (away,) = {one.why for one in read(tmp_path / "run" / AUDIT) if one.event == "turned away"}
     assert away == f"node {FIRST_NODE + 2}: its app failed: {MISFIT}: {told}"
     assert [*record.summary.clients] == [0, 1]
@@ -172,7 +172,7 @@ def test_a_site_that_corrects_its_file_is_let_in_without_a_restart(tmp_path):
     table(2).rename(columns={"age": "Age"}).to_csv(path, index=False)
     apps = {i: client_app(participant(i, tmp_path)) for i in range(2)} | {2: client_app(made)}
     patient = dataclasses.replace(QUICK, absent=0.1, enrolment=20.0)
-    record = federation(apps, tmp_path, until=1, timeouts=patient)
+    record = federation(apps, tmp_path, until=Until(1), timeouts=patient)
     assert [*record.summary.clients] == [0, 1, 2]
     assert len(asked) == 3
 
@@ -185,7 +185,7 @@ def test_where_the_coordinator_has_no_schema_a_client_that_has_one_is_turned_awa
     made = [participant(i, tmp_path, schema=None, data=SCHEMA.dataset(table(i)), model=MLP((8,)).build((4,), 2))
             for i in range(2)]  # fmt: skip
     apps = {i: client_app(one) for i, one in enumerate([*made, participant(2, tmp_path)])}
-    federation(apps, tmp_path, until=1, timeouts=FOR_TWO, schema=None, model=MLP((8,)).build((4,), 2))
+    federation(apps, tmp_path, until=Until(1), timeouts=FOR_TWO, schema=None, model=MLP((8,)).build((4,), 2))
     (away,) = {one.why for one in read(tmp_path / "run" / AUDIT) if one.event == "turned away"}
     assert f"client 2 (clinic-2) has the schema {SCHEMA.digest}, and the coordinator none" in away
 
@@ -203,7 +203,7 @@ def test_a_client_with_another_schema_or_none_is_turned_away_with_a_sentence(has
         )
     )  # fmt: skip
     apps = {i: client_app(made) for i, made in enumerate(participants)}
-    federation(apps, tmp_path, until=1, timeouts=FOR_TWO)
+    federation(apps, tmp_path, until=Until(1), timeouts=FOR_TWO)
     (away,) = {one.why for one in read(tmp_path / "run" / AUDIT) if one.event == "turned away"}
     named = f"the schema {other_schema().digest}" if has == "another schema" else "no schema"
     said = f"client 2 (clinic-2) has {named}, and the coordinator {SCHEMA.digest}. Give it the coordinator's file"
@@ -230,7 +230,7 @@ def test_a_schema_that_changes_during_the_run_makes_updates_invalid(tmp_path):
         return reply
 
     apps = {i: client_app(participant(i, tmp_path)) for i in range(3)}
-    record = federation(apps | {2: attacked(apps[2], swapped)}, tmp_path, until=2)
+    record = federation(apps | {2: attacked(apps[2], swapped)}, tmp_path, until=Until(2))
     assert all("has the schema sha256:" in step.invalid[2] for step in record.history if step.step)
 
 
@@ -263,7 +263,7 @@ def test_the_record_of_a_deployment_takes_tables(tmp_path, capsys, monkeypatch):
 
 def test_a_run_goes_on_with_the_same_schema_only(tmp_path):
     made = Coordinator(FedAvg(), MLP((8,)), roster_of(3), until=Until(1), schema=SCHEMA)
-    assert made.config(9) == dataclasses.replace(made, until=5).config(9)
+    assert made.config(9) == dataclasses.replace(made, until=Until(5)).config(9)
     assert made.config(9) != dataclasses.replace(made, schema=other_schema()).config(9)
     assert "schema" not in dataclasses.replace(made, schema=None, model=nn.Linear(4, 2)).config(9)
 

@@ -9,7 +9,7 @@ import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import Algorithm, Progress, Until
 from phalanx.data import Dataset
-from phalanx.engine import LoopSettings
+from phalanx.engine import Guard, LoopSettings
 from phalanx.models import MLP
 from phalanx.rng import borrowed
 from phalanx.simulation import Latency, Simulation
@@ -40,7 +40,11 @@ def go(algorithm: Algorithm | None = None, until: Any = 10, guard: Any = None, *
     seen = list[Progress]()
     simulation = federation(algorithm, **options)
     phalanx.run(
-        algorithm, simulation, torch.zeros(D), LoopSettings(until=Until.of(until), guard=guard), observers=[seen.append]
+        algorithm,
+        simulation,
+        torch.zeros(D),
+        LoopSettings(until=Until.of(until), guard=guard or Guard()),
+        observers=[seen.append],
     )
     return seen
 
