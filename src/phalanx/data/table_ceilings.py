@@ -24,7 +24,7 @@ def check_text(file: Path, separator: str, most: int) -> None:
     with suppress(*DAMAGED), get_handle(file, "rb", compression="infer", is_text=False) as opened:
         while size <= most * BYTES and cells <= most and (block := opened.handle.read(BLOCK)):
             size += len(block)
-            cells += sum(map(block.count, ends))  # type: ignore[arg-type]
+            cells += sum(map(block.count, ends))
     _check(file, cells, size, most)
 
 
