@@ -2,6 +2,7 @@
 
 import dataclasses
 import doctest
+import importlib
 import pkgutil
 import re
 import shlex
@@ -189,3 +190,12 @@ def test_the_file_with_a_chain_is_understood(tmp_path, capsys):
     (text,) = blocks(OVERVIEW, "yaml")
     (tmp_path / "chain.yaml").write_text(text)
     assert understood(["run", "--config", str(tmp_path / "chain.yaml")], capsys) == "phalanx.aggregators.Chain"
+
+
+def test_ceilings_are_those_of_the_code():
+    rows = re.findall(
+        r"^\| .* \| ([\d,]+) \| `([\w.]+)\.(\w+)` \|$", (DOCS / "threat-model.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) > 10
+    for said, module, name in rows:
+        assert getattr(importlib.import_module(module), name) == int(said.replace(",", "")), f"{module}.{name}"

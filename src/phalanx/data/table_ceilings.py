@@ -38,9 +38,10 @@ def check_parquet(file: Path, most: int) -> None:
     size = cells = 0
     with suppress(*DAMAGED, ArrowException), parquet.ParquetFile(file) as opened:
         about = opened.metadata
-        cells = about.num_rows * about.num_columns
         groups = [about.row_group(number) for number in range(about.num_row_groups)]
-        stored = sum(group.column(k).total_uncompressed_size for group in groups for k in range(group.num_columns))
+        columns = [group.column(k) for group in groups for k in range(group.num_columns)]
+        cells = max(about.num_rows * about.num_columns, sum(column.num_values for column in columns))  # lists have more
+        stored = sum(column.total_uncompressed_size for column in columns)
         if cells <= most and about.num_rows * stored > most * BYTES:
             size = _characters(file, most)
     _check(file, cells, size, most)
@@ -50,8 +51,12 @@ def _characters(file: Path, most: int) -> int:
     """Return the bytes of all texts of a parquet file; it ends early above the ceiling."""
     from pyarrow import compute, parquet, types  # noqa: PLC0415  (optional)
 
-    schema = parquet.read_schema(file)
-    texts = [field.name for field in schema if types.is_string(field.type) or types.is_binary(field.type)]
+    numbers = (types.is_primitive, types.is_nested)
+    texts = [
+        field.name
+        for field in parquet.read_schema(file)
+        if not any(of(field.type) for of in numbers) or types.is_dictionary(field.type)
+    ]
     size = 0
     if texts:
         with parquet.ParquetFile(file, read_dictionary=texts) as opened:
