@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 import zipfile
+from decimal import Decimal
 
 import pytest
 
@@ -67,6 +68,34 @@ def test_long_texts_count(tmp_path):
     (tmp_path / "t.csv").write_text("a,label\n" + f"{'x' * 1000},0\n" * 50)
     with pytest.raises(TooLargeError, match="holds more than 3,264 bytes of text"):
         CSV(str(tmp_path / "t.csv"), "label", most_cells=102).load()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pyarrow.array([Decimal("1.5")] * 4000),
+        pyarrow.array([b"x" * 16] * 4000, pyarrow.binary(16)),
+        pyarrow.array([["x" * 100]] * 4000),
+        pyarrow.array(["x" * 100] * 4000, pyarrow.large_string()),
+        pyarrow.array([None] * 4000, pyarrow.null()),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_no_kind_of_column_hides_long_texts(tmp_path, more):
+    dictionary = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array(np.zeros(4000, np.int32)), pyarrow.array(["x" * 100])
+    )
+    table = pyarrow.table({"a": dictionary, "more": more, "label": pyarrow.array([0, 1] * 2000)})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(TooLargeError, match="holds more than 384,000 bytes of text"):
+        Parquet(str(tmp_path / "t.parquet"), "label", most_cells=12_000).load()
+
+
+def test_values_of_lists_are_cells(tmp_path):
+    table = pyarrow.table({"a": pyarrow.array([[0.0] * 1000] * 4), "label": pyarrow.array([0, 1, 0, 1])})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(TooLargeError, match="holds more than 3,000 cells"):
+        Parquet(str(tmp_path / "t.parquet"), "label", most_cells=3000).load()
 
 
 def test_the_identity_of_a_table_does_not_name_the_default():
