@@ -1,12 +1,11 @@
-"""What free riders earn under `Rewarded`, which rewards by agreement.
+"""What free riders earn, with and without `Unsent`: the tables of docs/fairness.md.
 
-The table of docs/measurements/everything-at-once.md.
+python benchmarks/free_riders.py [--seeds 5] [--algorithms NAME ...] [--rows NAME ...]
 
-python benchmarks/free_riders.py [--seeds 5] [--rows NAME ...]
-
-Ten honest clients hold digits, unequally; another two attack.  The quota is a client's reputation over the largest
-one, its mean over the last ten steps; an excluded client has 0.  Each row: that of the attacker with the larger one,
-the median of the honest clients, by seed, and the rank correlation of the honest clients' with their sizes.
+Ten honest clients hold 4, 20, 50, 90, 120, 150, 180, 220, 270 and 334 digits; another two attack.  The quota is a
+client's reputation over the largest one, its mean over the last third of the run; an excluded client has 0.  Each row:
+the mean and the largest, over the seeds, of the better attacker's; the means of that of the honest client with four
+examples, and of the median of the honest; the rank correlation of the honest quotas with sizes.
 """
 
 import argparse
@@ -14,81 +13,197 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import fmean, median
+from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from scipy.stats import spearmanr
 from typing_extensions import override
 
 from phalanx import Record, Run, Until, simulate
 from phalanx.aggregators import Median
-from phalanx.algorithms import FedAvg, Rewarded
-from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Sybils
+from phalanx.algorithms import RFFL, AsyncRFFL, FedAvg, Quorum, Rewarded, Unsent
+from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Scheduled, Sybils
 from phalanx.attacks.attack import Forged, Knowledge, Remembering, Update
-from phalanx.data import LognormalSizes
+from phalanx.core import Algorithm
+from phalanx.data.partition import Ints, Partition
+from phalanx.models import MLP
+from phalanx.simulation import Lognormal
 from phalanx.training import Evaluation
 
-LAST = 10  # steps
-REWARDED = Rewarded(FedAvg(Median()))
+SIZES = (4, 20, 50, 90, 120, 150, 180, 220, 270, 334)
+FAINT = 1e-8  # noise that only prevents an update of zero: a client that begins with none is paid nothing, forever
+
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "Rewarded": Rewarded(FedAvg(Median())),
+    "Rewarded, Unsent": Rewarded(FedAvg(Median()), unsent=Unsent()),
+    "RFFL": RFFL(),
+    "RFFL, Unsent": RFFL(unsent=Unsent()),
+    "AsyncRFFL": AsyncRFFL(),
+    "Rewarded quorum": Rewarded(Quorum(FedAvg(Median()), 7)),
+    "Rewarded quorum, Unsent": Rewarded(Quorum(FedAvg(Median()), 7), unsent=Unsent()),
+}
 
 
 @dataclass(frozen=True)
-class EarlierChange(Remembering):
-    """Sends the last but one change of what it downloads: what it knows, and the server does not expect."""
+class Sizes(Partition):
+    """Clients hold `SIZES`."""
+
+    @override
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        return rng.permutation(np.repeat(np.arange(len(SIZES)), SIZES))[: len(labels)]
+
+
+@dataclass(frozen=True)
+class Changes(Remembering):
+    """Makes its update of all models that it was sent.
+
+    Args:
+        how: "earlier": the change `back` turns before the last; "total": that since its first download; "mixed": the
+            last six, with random coefficients; "signs", "cubes", "half": a function of each entry of the last one;
+            "ratio": that times the ratio of its entries to those of the one before.
+        back: see above.
+    """
+
+    how: Literal["earlier", "total", "mixed", "signs", "cubes", "half", "ratio"]
+    back: int = 0
 
     @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        before = update.memory if isinstance(update.memory, tuple) else ()
-        sent = (*before, update.base)[-3:]
-        return Forged(sent[-2] - sent[-3] if len(sent) == 3 else torch.zeros_like(update.base), sent)
+        sent = (*(update.memory if isinstance(update.memory, tuple) else ()), update.base)
+        changes = [b - a for a, b in pairwise(sent)]
+        noise = FAINT * torch.randn(update.base.shape, generator=rng)
+        made = self._made(changes, rng) if len(changes) > max(self.back, 1) else torch.zeros_like(update.base)
+        return Forged(made + noise, sent)
+
+    def _made(self, changes: list[torch.Tensor], rng: torch.Generator) -> torch.Tensor:
+        last = changes[-1]
+        if self.how == "earlier":
+            return changes[-1 - self.back]
+        if self.how == "total":
+            return torch.stack(changes).sum(0)
+        if self.how == "mixed":
+            return sum((torch.randn((), generator=rng) * x for x in changes[-6:]), torch.zeros_like(last))
+        of_entries = {
+            "signs": last.sign(),
+            "cubes": last**3,
+            "half": last * (torch.rand(last.shape, generator=rng) < 0.5),
+            "ratio": last * (last / torch.where(changes[-2] == 0, 1.0, changes[-2])).clamp(-1, 1.5),
+        }
+        made = of_entries[self.how]
+        return made * last.norm() / made.norm().clamp(min=1e-12)
+
+
+@dataclass(frozen=True)
+class Stale(Remembering):
+    """Trains in its first turns, and sends the last of these updates in all others."""
+
+    turns: int
+
+    @override
+    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
+        turn, kept = update.memory if isinstance(update.memory, tuple) else (0, update.delta)
+        sent = update.delta if turn < self.turns else kept
+        return Forged(sent, (turn + 1, sent))
+
+
+@dataclass(frozen=True)
+class NoisyCopy(Attack):
+    """Sends the mean of some honest updates of the round, with noise of `noise` times its length."""
+
+    omniscient: ClassVar[bool] = True
+    of: tuple[int, ...]
+    noise: float
+
+    @override
+    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> torch.Tensor:
+        rows = [row for i, row in zip(knowledge.clients, knowledge.honest, strict=True) if i in self.of]
+        mean = torch.stack(rows).mean(0) if rows else update.delta
+        noise = torch.randn(mean.shape, generator=rng)
+        return mean + self.noise * mean.norm() / noise.norm() * noise
 
 
 ATTACKS: Mapping[str, Attack] = {
-    "sends nothing": Rescale(0.0),
+    "nothing": Rescale(0.0),
     "random": RandomFreeRider(),
-    "last change": LazyFreeRider(0.0),
+    "last change": LazyFreeRider(FAINT),
     "last change, noise 0.001": LazyFreeRider(1e-3),
     "last change, noise 0.01": LazyFreeRider(1e-2),
-    "last change, the same twice": Sybils(LazyFreeRider(0.0)),
-    "last change, the same noise 0.01 twice": Sybils(LazyFreeRider(1e-2)),
-    "change before the last": EarlierChange(),
-    "copy of an honest client": Mimic(0),
+    "last change, the same twice": Sybils(LazyFreeRider(1e-3)),
+    "change before the last": Changes("earlier", 1),
+    "change of 6 turns ago": Changes("earlier", 6),
+    "all changes since the start": Changes("total"),
+    "a random mix of six changes": Changes("mixed"),
+    "signs of the last change": Changes("signs"),
+    "cubes of the last change": Changes("cubes"),
+    "half of the last change": Changes("half"),
+    "last change, extrapolated": Changes("ratio"),
+    "its first update, always": Stale(1),
+    "trains in one of two turns": Scheduled(LazyFreeRider(FAINT), every=2),
+    "copy of the median client": Mimic(5),
+    "copy of the largest client": Mimic(9),
+    "copy, noise of 0.3": NoisyCopy((9,), 0.3),
+    "copy, noise of its length": NoisyCopy((9,), 1.0),
+    "mean of three, noise of 0.3": NoisyCopy((5, 8, 9), 0.3),
 }
 
 
 def quotas(record: Record) -> dict[int, float]:
-    """Return the mean quota of each client in the last steps: reputation over the largest one; 0 if it has none."""
-    last = [step.state["reputation"] for step in list(record.history)[-LAST:]]
-    most = [max(one.values(), default=0.0) or 1.0 for one in last]
-    shares = {i: [one.get(i, 0.0) / top for one, top in zip(last, most, strict=True)] for i in record.summary.clients}
-    return {i: fmean(each) for i, each in shares.items()}
+    """Return the mean quota of each client in the last third of a run: as paid, or reputation over the largest one."""
+    steps = [*record.history]
+    shares = [_shares(step.state) for step in steps[len(steps) * 2 // 3 :]]
+    return {i: fmean(each.get(i, 0.0) for each in shares) for i in record.summary.clients}
+
+
+def _shares(state: Mapping[str, Mapping[int, float]]) -> Mapping[int, float]:
+    """Return the quota of each client that has one."""
+    if "quota" in state:
+        return state["quota"]
+    most = max(state["reputation"].values(), default=0.0) or 1.0
+    return {i: r / most for i, r in state["reputation"].items()}
+
+
+def plan(algorithm: Algorithm) -> Run:
+    """Return the run: 30 rounds, or as many updates one by one."""
+    n = len(SIZES) + 2
+    run = Run(
+        algorithm=algorithm, clients=len(SIZES), attack=RandomFreeRider(), additional_byzantine=2, partition=Sizes(),
+        model=MLP((32,)), until=Until(30), evaluation=Evaluation(every=10000),
+    )  # fmt: skip
+    if algorithm.synchronous:
+        return run
+    return replace(run, until=Until(90 if isinstance(algorithm, Rewarded) else 30 * n), latency=Lognormal())
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--algorithms", nargs="*", choices=ALGORITHMS, default=[*ALGORITHMS])
     parser.add_argument("--rows", nargs="*", choices=ATTACKS, default=[*ATTACKS])
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of promises that are missing
     torch.set_num_threads(1)  # sums of several threads round otherwise
-    columns = ("two clients send", "attackers, by seed", "honest median, by seed", "with size")
+    columns = ("algorithm", "two clients send", "attacker", "at most", "four examples", "median", "with size")
     print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}", flush=True)
-    base = Run(
-        algorithm=REWARDED, clients=10, attack=RandomFreeRider(), additional_byzantine=2,
-        partition=LognormalSizes(sigma=0.5), until=Until(30), evaluation=Evaluation(every=1000),
-    )  # fmt: skip
-    for name in options.rows:
-        bad, good, fair = list[float](), list[float](), list[float]()
-        for seed in range(options.seeds):
-            record = simulate(replace(base, attack=ATTACKS[name], seed=seed))
-            found, clients = quotas(record), record.summary.clients
-            bad.append(max(q for i, q in found.items() if clients[i].byzantine))
-            honest = {i: q for i, q in found.items() if not clients[i].byzantine}
-            good.append(median(honest.values()))
-            fair.append(float(spearmanr([*honest.values()], [clients[i].size for i in honest]).statistic))
-        cells = (", ".join(f"{q:.2f}" for q in some) for some in (bad, good))
-        print(f"| {name} | {' | '.join(cells)} | {fmean(fair):.2f} |", flush=True)
+    for algorithm in options.algorithms:
+        for name in options.rows:
+            rows = list[tuple[float, float, float, float]]()
+            for seed in range(options.seeds):
+                record = simulate(replace(plan(ALGORITHMS[algorithm]), attack=ATTACKS[name], seed=seed))
+                found, clients = quotas(record), record.summary.clients
+                honest = {i: q for i, q in found.items() if not clients[i].byzantine}
+                sizes = [clients[i].size for i in honest]
+                fair = float(spearmanr([*honest.values()], sizes).statistic) if len({*honest.values()}) > 1 else 0.0
+                bad = max(q for i, q in found.items() if clients[i].byzantine)
+                rows.append((bad, honest[0], median(honest.values()), fair))
+            bad, few, middle, fair = (fmean(each) for each in zip(*rows, strict=True))
+            most = max(row[0] for row in rows)
+            print(
+                f"| {algorithm} | {name} | {bad:.2f} | {most:.2f} | {few:.2f} | {middle:.2f} | {fair:.2f} |", flush=True
+            )
 
 
 if __name__ == "__main__":

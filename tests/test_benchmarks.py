@@ -75,4 +75,4 @@ def test_quotas_of_nobody_with_a_reputation_are_zero():
     """They were a division by zero: when all are excluded, and when no reputation is above zero."""
     quotas = runpy.run_path(str(FOLDER / "free_riders.py"))["quotas"]
     steps = [SimpleNamespace(state={"reputation": found}) for found in ({}, {0: 0.0, 1: 0.0}, {0: 0.5, 1: 0.25})]
-    assert quotas(SimpleNamespace(history=steps, summary=SimpleNamespace(clients=(0, 1)))) == {0: 1 / 3, 1: 1 / 6}
+    assert quotas(SimpleNamespace(history=steps * 3, summary=SimpleNamespace(clients=(0, 1)))) == {0: 1 / 3, 1: 1 / 6}

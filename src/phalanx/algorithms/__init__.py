@@ -38,6 +38,7 @@ from phalanx.algorithms.signsgd import SignSGD
 from phalanx.algorithms.staleness import Exponential, Hinge, Polynomial, Staleness, Undiscounted
 from phalanx.algorithms.standalone import Standalone
 from phalanx.algorithms.stocfl import StoCFL
+from phalanx.algorithms.unsent import Unsent
 from phalanx.algorithms.worker_momentum import WorkerMomentum
 from phalanx.algorithms.zeno import ZenoPlusPlus
 from phalanx.core import Algorithm
@@ -97,6 +98,7 @@ __all__ = [
     "Standalone",
     "StoCFL",
     "Undiscounted",
+    "Unsent",
     "Whole",
     "WorkerMomentum",
     "ZenoPlusPlus",

@@ -11,6 +11,9 @@ is their algorithm.  The steps of a round are taken here whenever one participan
 * The share of the update is added to the server's model.  The participant is paid out of the changes of the server's
   model since its last payment: over one update of each participant, as much as a round pays.
 
+A participant that sends back the last change of its model predicts the others, and is paid.  `RFFL` pays by `Unsent`
+against that.  It does not help here: what arrives is served at once, so that little is left that nobody was sent.
+
 Ages are not used: participants' models differ anyway, and a late update is judged by its direction.
 
 `MedianNorm` is the median over all participants; those that have sent nothing count with length zero.  So no update is
@@ -104,6 +107,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
     """
 
     synchronous: ClassVar[bool] = False
+    unsent: ClassVar[None] = None  # see above
     observed: ClassVar[tuple[str, ...]] = ("reputation", "threshold")
 
     fade: Annotated[float, Meta(ge=0, lt=1, description="at 1 reputations would never leave zero")] = 0.8

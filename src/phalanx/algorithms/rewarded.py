@@ -17,10 +17,13 @@ its own defence, weights, rounds or arrivals, and this one judges and rewards on
 * An update without a direction, zero, agrees with nobody: its cosine is zero.
 * Nobody is excluded for a low reputation: who is not believed is filtered by the algorithm within, and gets nothing.
 
+That cosine pays who predicts the others' updates, and so free riders that send back the last change of the model.  With
+`unsent` it is that of `phalanx.algorithms.unsent`, taken on what a client could not know.
+
 The server keeps two vectors for each client: its model, and the direction of its last update.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
@@ -30,6 +33,7 @@ from typing_extensions import override
 
 from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
+from phalanx.algorithms.unsent import Earned, Known, Sent, Unsent, quotas_of
 from phalanx.algorithms.wrapper import OuterStateWithoutVerdicts, StatefulWrapper
 from phalanx.core import Pool, Setting, Updates, Vector
 from phalanx.fields import NonNegativeFloat
@@ -44,6 +48,8 @@ class Account(NamedTuple):
     judged: int = 0  # how many cosines that are
     latest: Vector | None = None  # direction of its last update, of length one; None before the first, or if it is zero
     used: float = 0.0  # the weight that it has had
+    version: int = 0  # of the download that it answered
+    base: Vector | None = None  # that download; with `unsent` only
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class RewardedState(OuterStateWithoutVerdicts):
     total: Vector  # of all directions, as far as they were used
     reputation: Mapping[int, float]  # in [0, 1]
     quota: Mapping[int, float]  # share of the server's model that each client gets, in [0, 1]
+    known: Known = Known()  # empty without `unsent`
 
 
 @dataclass(frozen=True)
@@ -66,11 +73,14 @@ class Rewarded(StatefulWrapper):
         fade: alpha in [0, 1), the weight of the past reputation.
         sharpness: power to which the ratio of two reputations is raised, at least 0. 0 serves everybody alike.
         allocation: of what a quota takes the largest entries.
+        unsent: rewards only agreement on what a client could not know, which free riders do not have. None: a free
+            rider is rewarded for sending back what it was sent.
     """
 
     fade: Annotated[float, Meta(ge=0, lt=1, description="at 1 reputations would never leave zero")] = 0.8
     sharpness: NonNegativeFloat = 1.0
     allocation: Allocation = Whole()
+    unsent: Unsent | None = None
 
     @override
     def __post_init__(self) -> None:
@@ -129,55 +139,69 @@ class Rewarded(StatefulWrapper):
     def part(self, state: RewardedState, clients: Mapping[int, int]) -> tuple[RewardedState, Set[int]]:
         """See `Algorithm`: reputations and models stay."""
         inner, ready = self.algorithm.part(state.inner, clients)
-        accounts = {i: state.accounts[i] for i in clients}
+        accounts, known = {i: state.accounts[i] for i in clients}, state.known.of(clients)
         used = [account.used * account.latest for account in accounts.values() if account.latest is not None]
         total = sum(used, torch.zeros_like(state.total))
-        return self._rated(replace(state, inner=inner, accounts=accounts, total=total)), ready
+        return self._rated(replace(state, inner=inner, accounts=accounts, total=total, known=known)), ready
 
     @override
     def step(self, state: RewardedState, updates: Updates) -> tuple[RewardedState, Set[int]]:
         inner, ready = self.algorithm.step(state.inner, updates)
         accounts, total = dict(state.accounts), state.total
-        for i, base, delta in zip(updates.clients, updates.bases, updates.deltas, strict=True):
+        rows = zip(updates.clients, updates.versions, updates.bases, updates.deltas, strict=True)
+        for i, version, base, delta in rows:
             total = total - _used(accounts[i])
-            accounts[i] = accounts[i]._replace(own=base + delta, latest=direction(delta), used=0.0)
+            kept = None if self.unsent is None else base
+            accounts[i] = Account(
+                base + delta, accounts[i].average, accounts[i].judged, direction(delta), version=version, base=kept
+            )
         decided = [i for i, verdict in inner.verdicts.items() if not verdict.waits]
         for i in decided:
             total = total - _used(accounts[i])
             accounts[i] = accounts[i]._replace(used=inner.verdicts[i].weight)
             total = total + _used(accounts[i])
-        for i in decided:
-            accounts[i] = self._judged(accounts[i], total)
-        return self._rated(replace(state, inner=inner, accounts=accounts, total=total)), ready
+        cosines, known = self._cosines(state, updates, accounts, total, decided)
+        for i, cosine in cosines.items():
+            average, judged = Earned(accounts[i].average, accounts[i].judged).after(cosine, self.fade)
+            accounts[i] = accounts[i]._replace(average=average, judged=judged)
+        return self._rated(replace(state, inner=inner, accounts=accounts, total=total, known=known)), ready
 
-    def _judged(self, account: Account, total: Vector) -> Account:
-        """Return an account after one more cosine, with what was used of the others; as it is if that is nothing."""
-        others = total - _used(account)
-        if not bool(others.any()):
-            return account
-        cosine = 0.0 if account.latest is None else float(cos_sim(others, account.latest[None])[0])
-        average = self.fade * account.average + (1 - self.fade) * cosine
-        return account._replace(average=average, judged=account.judged + 1)
+    def _cosines(
+        self,
+        state: RewardedState,
+        updates: Updates,
+        accounts: Mapping[int, Account],
+        total: Vector,
+        decided: Sequence[int],
+    ) -> tuple[dict[int, float], Known]:
+        """Return the cosines of those clients for whom others were used, and what is known then."""
+        if self.unsent is None:
+            others = {i: total - _used(accounts[i]) for i in decided}
+            return {i: _cosine(accounts[i], rest) for i, rest in others.items() if bool(rest.any())}, state.known
+        known = self.unsent.seen(state.known, state.version, state.model)
+        sent = {i: Sent(a.latest, a.used, a.version, a.base) for i, a in accounts.items() if a.latest is not None}
+        cosines = self.unsent.agreements(known, sent, decided)
+        return cosines, self.unsent.after(known, {i: sent[i] for i in decided if i in sent})
 
     def _rated(self, state: RewardedState) -> RewardedState:
         """Return the state with the reputations and quotas that follow from the accounts."""
-        known = {
-            i: max(account.average, 0.0) / (1 - self.fade**account.judged)
-            for i, account in state.accounts.items()
-            if account.judged
-        }
-        mean = sum(known.values()) / len(known) if known else 1.0
-        reputation = {i: known.get(i, mean) for i in state.accounts}
-        best = max(reputation.values(), default=0.0)
-        quota = {i: (r / best) ** self.sharpness if best > 0 else 1.0 for i, r in reputation.items()}
+        known = {i: Earned(a.average, a.judged).reputation(self.fade) for i, a in state.accounts.items()}
+        reputation, ratios = quotas_of(known)
+        quota = {i: ratio**self.sharpness for i, ratio in ratios.items()}
         return replace(state, reputation=reputation, quota=quota)
 
     @override
     def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
         """See `Algorithm`: clients train on models of their own, and what they earn is not bounded."""
-        earned = "What clients earn is not bounded: a client that predicts the aggregate is rewarded."
+        predicts = "predicts the aggregate" if self.unsent is None else "copies an update of the same step, with noise,"
+        earned = f"What clients earn is not bounded: a client that {predicts} is rewarded."
         inner = super().pools(setting, state)
         return inner and tuple(replace(pool, bounds="share", beyond=earned) for pool in inner)
+
+
+def _cosine(account: Account, others: Vector) -> float:
+    """Return the cosine of a client's last update with what was used of the others."""
+    return 0.0 if account.latest is None else float(cos_sim(others, account.latest[None])[0])
 
 
 def _used(account: Account) -> Vector | float:

@@ -32,7 +32,11 @@ The line w_i + dw_i + dw_*i is summed up over the rounds: a download is w^(0) pl
 far, and the client adds all updates that it has sent.  So a lost download or reply costs one round, without a lasting
 effect on a model.
 
-Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"` and `agreement`.
+Similarity is also predictability: a participant that sends back the last change of its model has a high reputation.
+With `unsent`, reputations still weigh and exclude, and payments are for what a participant could not know.
+
+Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"`, `agreement` and
+`unsent`.
 `docs/rffl.md` has their purpose, with numbers.
 """
 
@@ -60,6 +64,7 @@ from phalanx.algorithms.reputation import (
     places,
 )
 from phalanx.algorithms.rounds import no_proof, verdicts_of
+from phalanx.algorithms.unsent import Known, Sent, Unsent
 from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
 from phalanx.fields import INFINITE, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
@@ -83,6 +88,7 @@ class RFFLState(NamedTuple):
     sent: Mapping[int, Tensor]  # sum of each client's updates for each class; empty without `agreement`
     agreement: Mapping[int, Agreement]  # with the others, in the last round
     verdicts: Mapping[int, Verdict]
+    known: Known = Known()  # empty without `unsent`
 
     @property
     def reputable(self) -> frozenset[int]:
@@ -136,6 +142,8 @@ class RFFL(CumulativeClient[RFFLState]):
             participants are excluded; equal updates have sqrt(|R|). 0, no condition, is the paper.
         agreement: a participant that disagrees with the others on a class is treated as if below the threshold. None:
             not tested.
+        unsent: pays for agreement with the others on what a participant could not know, which free riders do not have.
+            None: by reputation, as in the paper, which a free rider has that sends back what it was sent.
     """
 
     observed: ClassVar[tuple[str, ...]] = (
@@ -158,6 +166,7 @@ class RFFL(CumulativeClient[RFFLState]):
     probation: NonNegativeInt = 0
     min_coherence: Annotated[float, Meta(ge=0), INFINITE] = 1.1
     agreement: ByClass | None = None
+    unsent: Unsent | None = None
 
     @classmethod
     def as_published(cls) -> "RFFL":
@@ -227,6 +236,7 @@ class RFFL(CumulativeClient[RFFLState]):
             sent={i: rows for i, rows in state.sent.items() if i in clients},
             agreement={},
             verdicts={},
+            known=state.known.of(clients),
         )
         return new, new.reputation.keys()
 
@@ -259,7 +269,10 @@ class RFFL(CumulativeClient[RFFLState]):
 
         # Gradient allocation
         best, total = max(reputation[i] for i in R), sum(reputation[i] for i in R)
-        quota = {i: reputation[i] / best for i in updates.clients if i in R}
+        quota, known = {i: reputation[i] / best for i in updates.clients if i in R}, state.known
+        if self.unsent is not None:
+            known = self._earned(self.unsent, state, updates, c)
+            quota = {i: each for i, each in known.quotas(R, self.fade).items() if i in quota}
         new = RFFLState(
             version=state.version + 1,
             model=state.model + dw_g,
@@ -273,6 +286,7 @@ class RFFL(CumulativeClient[RFFLState]):
             sent={i: rows for i, rows in sent.items() if i not in round_.excluded},
             agreement=agreement,
             verdicts=self._verdicts(state, round_, verdicts_of(updates, n, choice)),
+            known=known,
         )
         return new, new.reputation.keys()
 
@@ -283,6 +297,14 @@ class RFFL(CumulativeClient[RFFLState]):
         if isinstance(self.clip, MedianNorm):
             return shortened(deltas, self.clip.factor * float(norms(reputable).quantile(0.5)))
         return shortened(deltas, self.clip)
+
+    def _earned(self, unsent: Unsent, state: RFFLState, updates: Updates, c: RFFLRound) -> Known:
+        """Return what is known and earned after a round."""
+        known = unsent.seen(state.known, state.version, state.model)
+        weights = (c.share.cpu() * norms(c.dw).cpu()).tolist()
+        rows = zip(updates.clients, c.dw, weights, updates.versions, strict=True)
+        sent = {i: Sent(dw_i, weight, version) for i, dw_i, weight, version in rows}
+        return unsent.judged(known, sent, updates.clients, self.fade)
 
     def _agreed(
         self, state: RFFLState, updates: Updates, dw: Matrix

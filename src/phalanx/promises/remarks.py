@@ -1,5 +1,6 @@
 """What a run warns of at its start, and what it refuses."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from math import floor
 from typing import Any
@@ -58,7 +59,7 @@ def remarks(
             found += _subset(preprocess, sizes, whole, lossy=lossy)
     if isinstance(preprocess, AsReported) and setting.sizes is not None:
         found += reported(algorithm, sizes, whole)
-    return tuple(found)
+    return (*found, *predicted(algorithm))
 
 
 def _whole(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: Setting) -> Pool:
@@ -124,6 +125,20 @@ def _why_lost(algorithm: Algorithm[Any], setting: Setting) -> str:
     if why := next((pool.refused for pool in pools or () if pool.refused), ""):
         return why
     return too_few(algorithm.rule, _whole(algorithm, pools, setting).full) if algorithm.rule is not None else ""
+
+
+def predicted(algorithm: Algorithm[Any]) -> Iterator[str]:
+    """Yield that a free rider is rewarded, if an algorithm or one within rewards agreement that can be predicted."""
+    part: object = algorithm
+    while isinstance(part, Algorithm):
+        if getattr(part, "unsent", ...) is None and getattr(part, "sharpness", 1.0) > 0:
+            fields = {field.name for field in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else set()
+            choice = "Set unsent to Unsent()" if "unsent" in fields else "Choose Rewarded(Quorum(...), unsent=Unsent())"
+            yield (
+                f"{type(part).__name__} rewards agreement, and a client that trains nothing and sends back the last "
+                f"change of its model agrees. {choice}, or reward only clients that are known to train."
+            )
+        part = getattr(part, "algorithm", None)
 
 
 def beyond_tolerance(preprocess: Truncate, rule: Rule | None) -> Iterator[str]:
