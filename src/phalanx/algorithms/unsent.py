@@ -29,6 +29,7 @@ Of the server's models some are kept: that of version v while it is at most `mod
 of two that divides v.  That is about `models` log2(t) models after t versions; others are near their span.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -71,8 +72,12 @@ class Known(NamedTuple):
 
     def of(self, clients: Collection[int]) -> "Known":
         """Return what is known of some clients only."""
-        parts = ({i: one for i, one in each.items() if i in clients} for each in (self.sent, self.served, self.earned))
-        return Known(self.models, *parts)
+        return Known(
+            self.models,
+            {i: rows for i, rows in self.sent.items() if i in clients},
+            {i: rows for i, rows in self.served.items() if i in clients},
+            {i: earned for i, earned in self.earned.items() if i in clients},
+        )
 
     def with_agreements(self, agreements: Mapping[int, float], fade: float) -> "Known":
         """Return it after clients have been judged."""
@@ -176,7 +181,8 @@ def _orthonormal(vectors: list[Vector], like: Matrix) -> Float[Tensor, "k d"]:
     """Return orthonormal rows whose span has all vectors, (k, d), of the type of `like`."""
     if not vectors:
         return like[:0]
-    return torch.linalg.qr(torch.stack(vectors).double().T)[0].T.to(like.dtype).contiguous()
+    columns: Tensor = torch.linalg.qr(torch.stack(vectors).double().T)[0]
+    return columns.T.to(like.dtype).contiguous()
 
 
 def _agreement(S: Float[Tensor, "m m"], w: Weights, i: int) -> float:
@@ -193,7 +199,8 @@ def _agreement(S: Float[Tensor, "m m"], w: Weights, i: int) -> float:
     length = float(w @ along)
     if length < NOTHING * float(w.sum()) ** 2:
         return 0.0
-    return float(along[i]) / length**0.5 * min(1.0, max(0.0, (1 - _copied(S, i)) / (1 - ALIKE)))
+    part: float = float(along[i]) / math.sqrt(length)
+    return part * min(1.0, max(0.0, (1 - _copied(S, i)) / (1 - ALIKE)))
 
 
 def _copied(S: Float[Tensor, "m m"], i: int) -> float:

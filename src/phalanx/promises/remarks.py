@@ -132,8 +132,8 @@ def predicted(algorithm: Algorithm[Any]) -> Iterator[str]:
     part: object = algorithm
     while isinstance(part, Algorithm):
         if getattr(part, "unsent", ...) is None and getattr(part, "sharpness", 1.0) > 0:
-            fields = {field.name for field in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else set()
-            choice = "Set unsent to Unsent()" if "unsent" in fields else "Choose Rewarded(Quorum(...), unsent=Unsent())"
+            settable = dataclasses.is_dataclass(part) and any(one.name == "unsent" for one in dataclasses.fields(part))
+            choice = "Set unsent to Unsent()" if settable else "Choose Rewarded(Quorum(...), unsent=Unsent())"
             yield (
                 f"{type(part).__name__} rewards agreement, and a client that trains nothing and sends back the last "
                 f"change of its model agrees. {choice}, or reward only clients that are known to train."
