@@ -52,6 +52,7 @@ COMMANDS = {
     "export": Command(options.EXPORT, options.export, "phalanx.cli.models", "export_command"),
     "reproduce": Command(options.REPRODUCE, options.reproduce, "phalanx.cli.reproduce", "reproduce_command"),
     "weights": Command(options.WEIGHTS, options.weights, "phalanx.cli.weights", "weights_command"),
+    "choose": Command(options.CHOOSE, options.choose, "phalanx.cli.choose", "choose_command"),
     "check": Command(options.CHECK, options.check, "phalanx.cli.check", "check_command"),
     "doctor": Command(options.DOCTOR, options.doctor, "phalanx.cli.doctor", "doctor_command"),
 }

@@ -389,6 +389,35 @@ def weights() -> Parser:
     return parser
 
 
+CHOOSE = "Choose a composition: by what it promises, and by what was measured in a federation of that size."
+CHOOSE_EXAMPLES = """Examples:
+  phalanx choose --clients 8 --byzantine 1
+  phalanx choose --sizes sites.csv --heterogeneity groups
+  phalanx choose --clients 100 --byzantine 10 --asynchronous --json
+
+It ends with status 1 if nothing promises to tolerate as many attackers."""
+
+
+def choose() -> Parser:
+    """Return the parser of `phalanx choose`."""
+    parser = Parser("phalanx choose", CHOOSE, epilog=CHOOSE_EXAMPLES)
+    parser.add_argument("--clients", type=int, help="Number of clients; with --sizes that of the file.")
+    help_ = "How many of them may lie, and work together. (default: %(default)s)"
+    parser.add_argument("--byzantine", type=int, default=1, help=help_)
+    help_ = "Share of the clients that are drawn for each round. (default: %(default)s)"
+    parser.add_argument("--participation", type=float, default=1.0, metavar="SHARE", help=help_)
+    help_ = "CSV or JSON file of the sizes that clients report, as for phalanx weights; without it, promises hold "
+    help_ += "whatever they report."
+    parser.add_argument("--sizes", type=path, metavar="FILE", help=help_)
+    help_ = "alike: clients hold like data; unlike: their shares of classes differ; groups: there may be groups that "
+    help_ += "learn different things, and nobody knows them. (default: %(default)s)"
+    parser.add_argument("--heterogeneity", default="unlike", metavar="KIND", help=help_)
+    help_ = "Serve clients as they come, without rounds."
+    parser.add_argument("--asynchronous", action="store_true", help=help_)
+    parser.add_argument("--json", action="store_true", help="Print the choice as JSON.")
+    return parser
+
+
 CHECK = "Check your own rule, attack, algorithm, weighting, partition, model or task against its contract."
 CHECK_EXAMPLES = """Examples:
   phalanx check my_file.py:MyRule

@@ -1,0 +1,159 @@
+"""What is offered promises as much, was measured, and comes out of its command; what is not says why."""
+
+import json
+import shlex
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from phalanx.cli import options
+from phalanx.cli.choose import command
+from phalanx.cli.main import main
+from phalanx.core import InfeasibleError
+from phalanx.experiments.choosing.choice import Wanted, choose
+from phalanx.experiments.choosing.compositions import ALONE, COMPOSITIONS, MEAN
+from phalanx.experiments.choosing.evidence import evidence, measured, text_of
+from phalanx.experiments.choosing.tiers import HETEROGENEITY, TIERS
+from phalanx.experiments.line_store import LineStore
+from phalanx.promises import promise
+from phalanx.runs.plan import Run
+
+ROOT = Path(__file__).parents[2]
+CASES = [
+    Wanted(n, f, share, None, where, asynchronous)
+    for n, f in ((3, 1), (4, 1), (5, 2), (8, 2), (20, 5), (23, 4))
+    for where in HETEROGENEITY
+    for share, asynchronous in ((1.0, False), (0.5, False), (1.0, True))
+]
+
+
+def plan_of(text):
+    """The run that a command line names."""
+    program, run, *words = shlex.split(text)
+    assert (program, run) == ("phalanx", "run")
+    draft = options.run().options(words).draft
+    return draft.make(Run)
+
+
+@pytest.mark.parametrize(
+    "wanted", CASES, ids=lambda w: f"{w.clients}-{w.byzantine}-{w.heterogeneity}-{w.participation:g}-{w.asynchronous}"
+)
+def test_each_composition_is_offered_or_says_why_not(wanted):
+    found = choose(wanted)
+    assert len(found.offers) <= 3
+    possible = [*found.offers, *found.others]
+    names = [one.composition.name for one in (*possible, *found.refused)]
+    suitable = [
+        one.name for one in COMPOSITIONS
+        if one.asynchronous == wanted.asynchronous and one.name not in (MEAN, ALONE)
+        and (wanted.heterogeneity == "groups" or not one.groups)
+    ]  # fmt: skip
+    assert sorted(names) == sorted(suitable)
+    assert all(one.because.endswith(".") for one in found.refused)
+    for one in possible:
+        kept = promise(one.algorithm, wanted.setting)
+        assert max(kept.f, kept.likely or 0) >= wanted.byzantine
+        assert one.promise == kept
+        assert one.measured.composition == one.composition.name
+        assert one.measured.where == wanted.heterogeneity
+        assert (one.measured.clients, one.measured.f) == (found.tier.base.clients, found.f)
+    if possible:
+        assert found.most >= wanted.byzantine or any(one.promise.likely for one in possible)
+        worst = max(one.measured.under_attack.mean for one in possible)
+        clean = max(one.measured.without_attack.mean for one in possible)
+        assert found.offers[0].measured.under_attack.mean == worst
+        (second,) = [one for one in found.offers if "the highest accuracy without attack" in one.why]
+        assert second.measured.without_attack.mean == clean
+        (third,) = [one for one in found.offers if "the most attackers tolerated" in one.why]
+        assert third.promise.f == max(one.promise.f for one in possible)
+
+
+@pytest.mark.parametrize("wanted", [Wanted(8, 1), Wanted(20, 2, 0.5), Wanted(8, 2, heterogeneity="groups"),
+                                    Wanted(8, 2, asynchronous=True)], ids=str)  # fmt: skip
+def test_the_command_of_an_offer_has_its_algorithm(wanted):
+    found = choose(wanted)
+    assert found.offers
+    for one in (*found.offers, *found.others):
+        plan = plan_of(command(one, found))
+        assert plan.algorithm == one.algorithm
+        assert (plan.clients, plan.byzantine, plan.participation) == (
+            wanted.clients, wanted.byzantine, wanted.participation,
+        )  # fmt: skip
+        assert plan.training.lr == one.measured.rate
+
+
+@pytest.mark.slow
+def test_the_command_of_an_offer_runs(tmp_path, capsys):
+    for wanted in (Wanted(8, 1), Wanted(8, 1, asynchronous=True)):
+        found = choose(wanted)
+        assert (
+            main([*shlex.split(command(found.offers[0], found))[1:], "--folder", str(tmp_path / "run"), "--again"]) == 0
+        )
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_a_consortium_of_four_gets_an_honest_answer(capsys):
+    assert main(["choose", "--clients", "4", "--byzantine", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "Promise: Tolerates any 1 of 4 clients." in told
+    assert "FedAvg(Krum): Krum(f=1, neighbours='n-f-2') needs at least 2f + 3 = 5 rows, got 4." in told
+    assert "Each client alone: " in told
+    assert main(["choose", "--clients", "4", "--byzantine", "2"]) == 1
+    assert "Nothing promises to tolerate 2. The most is 1: give --byzantine 1." in capsys.readouterr().out
+    assert main(["choose", "--clients", "2"]) == 1
+    assert "Nothing tolerates one attacker: train alone" in capsys.readouterr().out
+
+
+def test_sizes_come_from_a_file_and_the_promise_holds_for_them(tmp_path, capsys):
+    (tmp_path / "sites.csv").write_text(
+        "client,size\n" + "".join(f"s{k},{size}\n" for k, size in enumerate([900, 40, 50, 60, 70, 80, 45, 55]))
+    )
+    assert main(["choose", "--sizes", str(tmp_path / "sites.csv"), "--json"]) == 0
+    form = json.loads(capsys.readouterr().out)
+    assert form["clients"] == 8
+    assert all(one["tolerates"] >= 1 for one in form["offers"])
+    assert form["mean"]["worst"] < form["mean"]["clean"]
+    assert main(["choose", "--sizes", str(tmp_path / "sites.csv"), "--clients", "9"]) == 2
+    assert "--clients is 9, and" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clients": 1}, "clients must be at least 2"),
+        ({"byzantine": 0}, "If nobody can lie, the mean by reported sizes loses nothing"),
+        ({"byzantine": 8}, "below 8, got 8"),
+        ({"participation": 0.0}, "participation must be above 0"),
+        ({"participation": 0.5, "asynchronous": True}, "Without rounds nobody is drawn"),
+        ({"heterogeneity": "odd"}, "must be one of alike, unlike, groups, got odd"),
+        ({"sizes": {0: 3}}, "There are 1 size for 8 clients"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(options, message):
+    with pytest.raises(InfeasibleError, match=message):
+        Wanted(**{"clients": 8, **options})
+
+
+def test_each_measured_federation_has_all_that_can_be_measured():
+    names = {one.name for one in COMPOSITIONS}
+    for (clients, where, f), row in product({(one.clients, one.where, one.f) for one in evidence()}, (MEAN, ALONE)):
+        found = {one.composition for one in evidence() if (one.clients, one.where, one.f) == (clients, where, f)}
+        assert row in found
+        assert found <= names
+    for one in evidence():
+        assert all(0 <= value <= 1 for value in (*one.clean, *one.worst))
+        assert len(one.clean) == len(one.worst)
+        assert one.under_attack.mean <= one.without_attack.mean + 0.05 or one.composition == ALONE
+
+
+@pytest.mark.slow
+def test_the_table_is_what_the_records_say():
+    rows, origins = [], {}
+    for tier in TIERS:
+        store = LineStore(ROOT / "results" / "choices" / f"{tier.name}.jsonl", any_numerics=True)
+        rows += measured(tier, store)
+        assert all(one.clean for one in store.origins), "records come from a clean commit"
+        origins |= dict.fromkeys(f"commit {o.commit}, {o.processor}" for o in store.origins)
+    table = ROOT / "src/phalanx/experiments/choosing/evidence.json"
+    assert table.read_text() == text_of(rows, list(origins))
