@@ -12,8 +12,8 @@ from rich.markup import escape
 from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import read_sizes
 from phalanx.core import InfeasibleError
-from phalanx.experiments.choosing.choice import Choice, Offer, Wanted, choose
-from phalanx.experiments.choosing.evidence import Evidence
+from phalanx.experiments.choosing.choice import ChosenCompositions, Offer, Wanted, choose
+from phalanx.experiments.choosing.evidence import MeasuredComposition
 from phalanx.experiments.grid import name_of
 from phalanx.experiments.statistics import Estimate
 from phalanx.runs.plan import Run
@@ -56,7 +56,7 @@ def _wanted(options: Options) -> Wanted:
     return Wanted(clients, options.byzantine, options.participation, sizes, options.heterogeneity, options.asynchronous)
 
 
-def _lines(found: Choice) -> Iterator[str]:
+def _lines(found: ChosenCompositions) -> Iterator[str]:
     """Yield the answer, a paragraph each."""
     wanted = found.wanted
     held = "the sizes of the file" if wanted.sizes is not None else "any sizes"
@@ -83,7 +83,7 @@ def _lines(found: Choice) -> Iterator[str]:
     yield from _refused(found)
 
 
-def _measured(row: Evidence, found: Choice) -> str:
+def _measured(row: MeasuredComposition, found: ChosenCompositions) -> str:
     """Return accuracy without attack and at worst, and what the first costs against the mean."""
     words = f"{_accuracy(row.without_attack)} without attack"
     if found.mean is not None and found.mean.without_attack.mean is not None:
@@ -92,7 +92,7 @@ def _measured(row: Evidence, found: Choice) -> str:
     return f"{words}, {_accuracy(row.under_attack)} under the worst attack that a search found, {row.attack}."
 
 
-def _compared(found: Choice) -> Iterator[str]:
+def _compared(found: ChosenCompositions) -> Iterator[str]:
     """Yield where it was measured, and how the mean and training alone compare."""
     clients, wanted = found.tier.base.clients, found.wanted
     any_of = found.offers[0].measured if found.offers else found.mean
@@ -123,7 +123,7 @@ def _compared(found: Choice) -> Iterator[str]:
         yield "What a cap on the weight of one site costs: phalanx weights FILE --frontier"
 
 
-def _refused(found: Choice) -> Iterator[str]:
+def _refused(found: ChosenCompositions) -> Iterator[str]:
     """Yield what was not chosen, and why; equal reasons once."""
     if found.others:
         yield ""
@@ -142,7 +142,7 @@ def _refused(found: Choice) -> Iterator[str]:
         yield f"- {', '.join(names)}: {because}"
 
 
-def command(offer: Offer, found: Choice) -> str:
+def command(offer: Offer, found: ChosenCompositions) -> str:
     """Return the command that tries an offer, in a federation like the one where it was measured."""
     wanted = found.wanted
     plan = Run(algorithm=offer.algorithm, clients=wanted.clients, training=LocalSGD(lr=offer.measured.rate))
@@ -177,7 +177,7 @@ def _accuracy(estimate: Estimate) -> str:
     return f"{100 * mean:.1f}" + ("" if high is None else f" ± {100 * (high - mean):.1f}") + " %"
 
 
-def _form(found: Choice) -> dict[str, Any]:
+def _form(found: ChosenCompositions) -> dict[str, Any]:
     """Return the choice as JSON has it."""
     return {
         "clients": found.wanted.clients,
@@ -203,5 +203,5 @@ def _form(found: Choice) -> dict[str, Any]:
     }
 
 
-def _numbers(row: Evidence) -> dict[str, Any]:
+def _numbers(row: MeasuredComposition) -> dict[str, Any]:
     return {"clean": row.without_attack.mean, "worst": row.under_attack.mean, "attack": row.attack, "lr": row.rate}

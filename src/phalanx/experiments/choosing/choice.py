@@ -8,11 +8,11 @@ and the largest number of attackers that are tolerated.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from phalanx.core import Algorithm, InfeasibleError, Setting
 from phalanx.experiments.choosing.compositions import ALONE, COMPOSITIONS, MEAN, Composition
-from phalanx.experiments.choosing.evidence import Evidence, evidence
+from phalanx.experiments.choosing.evidence import MeasuredComposition, evidence
 from phalanx.experiments.choosing.tiers import HETEROGENEITY, TIERS
 from phalanx.experiments.leaderboard.defences import Setup
 from phalanx.experiments.leaderboard.tiers import Tier
@@ -20,8 +20,6 @@ from phalanx.experiments.statistics import Estimate
 from phalanx.promises import Promise, promise
 from phalanx.training.sgd import LocalSGD
 from phalanx.wording import plural
-
-Heterogeneity = Literal["alike", "unlike", "groups"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Wanted:
     byzantine: int = 1
     participation: float = 1.0
     sizes: Mapping[int, int] | None = None
-    heterogeneity: Heterogeneity = "unlike"
+    heterogeneity: str = "unlike"
     asynchronous: bool = False
 
     def __post_init__(self) -> None:
@@ -87,7 +85,7 @@ class Offer:
     composition: Composition
     algorithm: Algorithm[Any]
     promise: Promise
-    measured: Evidence
+    measured: MeasuredComposition
     why: tuple[str, ...] = ()
 
 
@@ -100,7 +98,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenCompositions:
     """What there is to choose.
 
     Args:
@@ -118,8 +116,8 @@ class Choice:
     offers: tuple[Offer, ...]
     others: tuple[Offer, ...]
     refused: tuple[Refusal, ...]
-    mean: Evidence | None
-    alone: Evidence | None
+    mean: MeasuredComposition | None
+    alone: MeasuredComposition | None
     tier: Tier
     f: int
 
@@ -129,7 +127,7 @@ class Choice:
         return max((_most(one, self.wanted) for one in _suitable(self.wanted)), default=0)
 
 
-def choose(wanted: Wanted) -> Choice:
+def choose(wanted: Wanted) -> ChosenCompositions:
     """Return at most three compositions for a federation.
 
     Args:
@@ -159,7 +157,7 @@ def choose(wanted: Wanted) -> Choice:
         refused += [found] if isinstance(found, Refusal) else []
     offers = _best(possible)
     chosen = {offer.composition.name for offer in offers}
-    return Choice(
+    return ChosenCompositions(
         wanted,
         offers,
         tuple(one for one in possible if one.composition.name not in chosen),
@@ -196,7 +194,7 @@ def _attackers(tier: Tier, share: float) -> int:
     return next((f for f in sorted(tier.attackers) if f / tier.base.clients >= share), max(tier.attackers))
 
 
-def _tried(one: Composition, wanted: Wanted, row: Evidence | None) -> Offer | Refusal:
+def _tried(one: Composition, wanted: Wanted, row: MeasuredComposition | None) -> Offer | Refusal:
     """Return a composition as an offer, or why it is none."""
     try:
         algorithm = made(one, wanted)

@@ -18,7 +18,7 @@ FILE = "evidence.json"
 
 
 @dataclass(frozen=True)
-class Evidence:
+class MeasuredComposition:
     """A composition in one federation.
 
     Args:
@@ -53,20 +53,22 @@ class Evidence:
 
 
 @cache
-def evidence() -> tuple[Evidence, ...]:
+def evidence() -> tuple[MeasuredComposition, ...]:
     """Return what was measured."""
     text = files("phalanx.experiments.choosing").joinpath(FILE).read_text(encoding="utf-8")
-    rows = json.loads(text)["rows"]
-    return tuple(Evidence(*row[:5], tuple(row[5]), tuple(row[6]), row[7]) for row in rows)
+    return tuple(
+        MeasuredComposition(clients, where, f, name, rate, (*clean,), (*worst,), attack)
+        for clients, where, f, name, rate, clean, worst, attack in json.loads(text)["rows"]
+    )
 
 
-def measured(tier: Tier, store: LineStore) -> list[Evidence]:
+def measured(tier: Tier, store: LineStore) -> list[MeasuredComposition]:
     """Return what the records of a tier say; compositions whose records are not complete are left out."""
     found = [ranked(tier, one.defence, partial(stored, store=store)) for one in COMPOSITIONS]
     return [row for one in found for row in _rows(tier, one)]
 
 
-def _rows(tier: Tier, one: RankedDefence) -> list[Evidence]:
+def _rows(tier: Tier, one: RankedDefence) -> list[MeasuredComposition]:
     rows = []
     for where in tier.heterogeneity if one.cells else ():
         clean = one.cells[where, 0].found
@@ -76,12 +78,12 @@ def _rows(tier: Tier, one: RankedDefence) -> list[Evidence]:
     return rows
 
 
-def _row(tier: Tier, one: RankedDefence, cell: Contest, clean: Sequence[float | None]) -> Evidence | None:
+def _row(tier: Tier, one: RankedDefence, cell: Contest, clean: Sequence[float | None]) -> MeasuredComposition | None:
     """Return what was measured of a cell; None if a run of it failed, or there is none."""
     trial = cell.worst
     if trial is None or one.setting is None or None in trial.accuracies or None in clean or not clean:
         return None
-    return Evidence(
+    return MeasuredComposition(
         tier.base.clients,
         cell.where,
         cell.f,
@@ -93,7 +95,7 @@ def _row(tier: Tier, one: RankedDefence, cell: Contest, clean: Sequence[float | 
     )
 
 
-def text_of(rows: Sequence[Evidence], origins: Sequence[str]) -> str:
+def text_of(rows: Sequence[MeasuredComposition], origins: Sequence[str]) -> str:
     """Return the text of the file.
 
     Args:
