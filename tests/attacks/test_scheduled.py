@@ -20,6 +20,7 @@ from phalanx.attacks import (
     HoldBack,
     LabelFlip,
     LabelShift,
+    Mimic,
     PoisonedFL,
     Remembering,
     Replay,
@@ -204,3 +205,19 @@ def test_poisoned_updates_shrink_when_they_are_filtered():
     assert turns(attack, [away] * 7)[1].factor == pytest.approx(8.0 * 0.7**2)
     floor = turns(PoisonedFL(factor=0.6, every=1), [away] * 5)[1].factor
     assert floor == 0.6, "no lower than 0.5"
+
+
+def test_otherwise_is_the_attack_of_all_other_versions():
+    """Copy one client, then send the opposite of its update."""
+    schedule = Scheduled(Together(Mimic(0), Rescale(-1.0)), start=2, otherwise=Mimic(0))
+    assert [schedule.part(Role(4, v, (4, 5))) for v in (1, 2)] == [Mimic(0), schedule.attack]
+    assert schedule.omniscient
+    assert not schedule.trains
+    copied = models(replace(SMALL, attack=Mimic(0)))
+    turned = models(replace(SMALL, attack=schedule))
+    assert [torch.equal(a, b) for a, b in zip(copied, turned, strict=True)] == [True, True, True, False, False, False]
+
+
+def test_the_attack_of_other_versions_has_no_memory():
+    with pytest.raises(ValueError, match="without a memory"):
+        Scheduled(SignFlip(), otherwise=PoisonedFL())

@@ -1,4 +1,8 @@
-"""Attacks in some of the versions of the model only."""
+"""Attacks in some of the versions of the model only, and others before them.
+
+With `otherwise`, attackers first get where they want to be, and then attack there: they copy a client until it is alone
+with them, or are half of an honest group until it is split.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,7 +10,7 @@ from typing import ClassVar
 import torch
 from typing_extensions import override
 
-from phalanx.attacks.attack import HONEST, Attack, Forged, Knowledge, Role, Update
+from phalanx.attacks.attack import HONEST, Attack, Forged, Knowledge, Role, Update, seen_by
 from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.fields import NonNegativeInt, PositiveInt
@@ -15,7 +19,7 @@ from phalanx.training.local import LocalTrainer
 
 @dataclass(frozen=True)
 class Scheduled(Attack):
-    """Performs an attack in some versions of the model; in all others the attackers are honest, on their honest data.
+    """Performs an attack in some versions of the model; in all others another one, or none, on the honest data.
 
     The version is that of the attacker's download: of a synchronous algorithm, the number of rounds before.  The
     reported size is that of the attack from the start, and what the attackers remember stays.  The success of the
@@ -26,6 +30,7 @@ class Scheduled(Attack):
         start: first version in which they attack.
         stop: first version in which they attack no more; null: they never stop.
         every: number of versions from one attack to the next: 1 attacks in every version from `start` to `stop`.
+        otherwise: the attack of all other versions, one without a memory; null: the attackers are honest in them.
     """
 
     has_parts: ClassVar[bool] = True
@@ -34,31 +39,43 @@ class Scheduled(Attack):
     start: NonNegativeInt = 0
     stop: int | None = None
     every: PositiveInt = 1
+    otherwise: Attack | None = None
 
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stop is not None and self.stop <= self.start:
             raise ValueError(f"stop must be above start, which is {self.start}, got {self.stop}.")
+        if self.otherwise is not None and self.otherwise.remembers:
+            raise ValueError(
+                f"otherwise must be an attack without a memory, got {self.otherwise}: the memory is that of `attack`."
+            )
 
     def attacks_in(self, version: int) -> bool:
         """Return whether the attackers attack in a version."""
         ended = self.stop is not None and version >= self.stop
         return version >= self.start and not ended and (version - self.start) % self.every == 0
 
+    def _in(self, version: int) -> Attack:
+        return self.attack if self.attacks_in(version) else self.otherwise or HONEST
+
+    @property
+    def _both(self) -> tuple[Attack, Attack]:
+        return self.attack, self.otherwise or HONEST
+
     @override
     def part(self, role: Role) -> Attack:
-        return self.attack.part(role) if self.attacks_in(role.version) else HONEST
+        return self._in(role.version).part(role)
 
     @property
     @override
     def omniscient(self) -> bool:
-        return self.attack.omniscient
+        return any(attack.omniscient for attack in self._both)
 
     @property
     @override
     def needs_rule(self) -> bool:
-        return self.attack.needs_rule
+        return any(attack.needs_rule for attack in self._both)
 
     @property
     @override
@@ -68,12 +85,12 @@ class Scheduled(Attack):
     @property
     @override
     def trains(self) -> bool:
-        return self.attack.trains
+        return any(attack.trains for attack in self._both)
 
     @property
     @override
     def recalls(self) -> int:
-        return self.attack.recalls
+        return max(attack.recalls for attack in self._both)
 
     @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
@@ -82,7 +99,8 @@ class Scheduled(Attack):
 
     @override
     def check_trainer(self, honest: LocalTrainer) -> None:
-        self.attack.check_trainer(honest)
+        for attack in self._both:
+            attack.check_trainer(honest)
 
     @override
     def reported_size(self, size: int) -> int:
@@ -94,8 +112,8 @@ class Scheduled(Attack):
 
     @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        attack = self.attack if self.attacks_in(update.version) else HONEST
-        return attack.respond(update, knowledge, rng)
+        attack = self._in(update.version)
+        return attack.respond(update, seen_by(attack, knowledge), rng)
 
     @override
     def goal(self, test: Dataset) -> Dataset | None:
