@@ -9,7 +9,7 @@ import torch
 from phalanx import Run, Until, simulate
 from phalanx.aggregators import Median
 from phalanx.algorithms import RFFL, AsyncRFFL, FedAvg, Quorum, Rewarded, Unsent
-from phalanx.algorithms.unsent import Known, Sent, quotas_of
+from phalanx.algorithms.unsent import JudgedUpdate, Known, quotas_of
 from phalanx.attacks import LazyFreeRider, Mimic, SignFlip, Sybils
 from phalanx.core import Setting
 from phalanx.models import MLP
@@ -26,7 +26,7 @@ def e(*places, d=8):
 
 
 def judged(rows, known=NOBODY, version=0, **fields):
-    sent = {i: Sent(row, 1.0, version, **fields) for i, row in enumerate(rows)}
+    sent = {i: JudgedUpdate(row, 1.0, version, **fields) for i, row in enumerate(rows)}
     return UNSENT.agreements(known, sent, sent)
 
 
@@ -56,7 +56,7 @@ def test_no_combination_of_changes_and_own_updates_is_worth_anything(seed):
         known = UNSENT.seen(known, version, model)
         served.append(model)
         rows = torch.randn(5, 200, generator=rng) + torch.randn(200, generator=rng)
-        known = UNSENT.after(known, {i: Sent(row, 1.0, version, model) for i, row in enumerate(rows)})
+        known = UNSENT.after(known, {i: JudgedUpdate(row, 1.0, version, model) for i, row in enumerate(rows)})
         model = model + rows.mean(0)
     changes = torch.stack([new - old for old, new in pairwise(served[-4:])])
     made = torch.randn(len(changes), generator=rng) @ changes + known.sent[4][-1] * torch.randn((), generator=rng)
@@ -92,7 +92,9 @@ def test_updates_that_all_agree_are_no_copies():
 def test_nothing_sent_and_nobody_to_compare_with():
     assert judged([e(0), e(0, 1), 0 * e(0)])[2] == 0.0
     assert judged([e(0)]) == {}
-    assert UNSENT.agreements(Known(), {0: Sent(e(0), 1.0), 1: Sent(e(1), 0.0)}, [0, 1]) == {1: pytest.approx(0)}
+    assert UNSENT.agreements(Known(), {0: JudgedUpdate(e(0), 1.0), 1: JudgedUpdate(e(1), 0.0)}, [0, 1]) == {
+        1: pytest.approx(0)
+    }
 
 
 def test_quotas_are_ratios_to_the_best_and_unknown_ones_have_the_mean():

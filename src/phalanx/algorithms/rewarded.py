@@ -33,7 +33,7 @@ from typing_extensions import override
 
 from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
-from phalanx.algorithms.unsent import Earned, Known, Sent, Unsent, quotas_of
+from phalanx.algorithms.unsent import Earned, JudgedUpdate, Known, Unsent, quotas_of
 from phalanx.algorithms.wrapper import OuterStateWithoutVerdicts, StatefulWrapper
 from phalanx.core import Pool, Setting, Updates, Vector
 from phalanx.fields import NonNegativeFloat
@@ -179,7 +179,9 @@ class Rewarded(StatefulWrapper):
             others = {i: total - _used(accounts[i]) for i in decided}
             return {i: _cosine(accounts[i], rest) for i, rest in others.items() if bool(rest.any())}, state.known
         known = self.unsent.seen(state.known, state.version, state.model)
-        sent = {i: Sent(a.latest, a.used, a.version, a.base) for i, a in accounts.items() if a.latest is not None}
+        sent = {
+            i: JudgedUpdate(a.latest, a.used, a.version, a.base) for i, a in accounts.items() if a.latest is not None
+        }
         cosines = self.unsent.agreements(known, sent, decided)
         return cosines, self.unsent.after(known, {i: sent[i] for i in decided if i in sent})
 

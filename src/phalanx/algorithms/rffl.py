@@ -64,7 +64,7 @@ from phalanx.algorithms.reputation import (
     places,
 )
 from phalanx.algorithms.rounds import no_proof, verdicts_of
-from phalanx.algorithms.unsent import Known, Sent, Unsent
+from phalanx.algorithms.unsent import JudgedUpdate, Known, Unsent
 from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
 from phalanx.fields import INFINITE, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
@@ -303,7 +303,7 @@ class RFFL(CumulativeClient[RFFLState]):
         known = unsent.seen(state.known, state.version, state.model)
         weights = (c.share.cpu() * norms(c.dw).cpu()).tolist()
         rows = zip(updates.clients, c.dw, weights, updates.versions, strict=True)
-        sent = {i: Sent(dw_i, weight, version) for i, dw_i, weight, version in rows}
+        sent = {i: JudgedUpdate(dw_i, weight, version) for i, dw_i, weight, version in rows}
         return unsent.judged(known, sent, updates.clients, self.fade)
 
     def _agreed(

@@ -98,7 +98,7 @@ def quotas_of(reputations: Mapping[int, float | None]) -> tuple[dict[int, float]
     return filled, {i: r / best if best > 0 else 1.0 for i, r in filled.items()}
 
 
-class Sent(NamedTuple):
+class JudgedUpdate(NamedTuple):
     """An update that is judged, or with which others are compared."""
 
     delta: Vector
@@ -128,7 +128,7 @@ class Unsent(CheckedFields):
         kept = {v: w for v, w in models.items() if v == 0 or version - v <= self.models * (v & -v)}
         return known._replace(models=kept)
 
-    def after(self, known: Known, sent: Mapping[int, Sent]) -> Known:
+    def after(self, known: Known, sent: Mapping[int, JudgedUpdate]) -> Known:
         """Return what is known after clients have sent updates, which have been judged."""
         rows = {i: u for i, one in sent.items() if (u := direction(one.delta)) is not None}
         bases = {i: one.base for i, one in sent.items() if one.base is not None}
@@ -137,12 +137,12 @@ class Unsent(CheckedFields):
             served={**known.served, **{i: (*known.served.get(i, ()), w)[-self.own :] for i, w in bases.items()}},
         )
 
-    def judged(self, known: Known, sent: Mapping[int, Sent], clients: Collection[int], fade: float) -> Known:
+    def judged(self, known: Known, sent: Mapping[int, JudgedUpdate], clients: Collection[int], fade: float) -> Known:
         """Return what is known and earned after clients have been judged by their last updates; see `agreements`."""
         earned = known.with_agreements(self.agreements(known, sent, clients), fade)
         return self.after(earned, {i: sent[i] for i in clients})
 
-    def agreements(self, known: Known, sent: Mapping[int, Sent], judged: Collection[int]) -> dict[int, float]:
+    def agreements(self, known: Known, sent: Mapping[int, JudgedUpdate], judged: Collection[int]) -> dict[int, float]:
         """Return c_i of each judged client; 0 for an update that is zero, known, or a copy.
 
         Args:
@@ -166,7 +166,7 @@ class Unsent(CheckedFields):
             agreements[i] = _agreement(found[:m, :m] - A.T @ A, w, ids.index(i))
         return agreements
 
-    def _vectors(self, known: Known, client: int, one: Sent) -> list[Vector]:
+    def _vectors(self, known: Known, client: int, one: JudgedUpdate) -> list[Vector]:
         """Return vectors that span K_i."""
         models = [known.models[v] for v in sorted(known.models) if v <= one.version]
         served = known.served.get(client, ()) + (() if one.base is None else (one.base,))

@@ -21,7 +21,7 @@ from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage
 from phalanx.flower.identity import signed_by
 from phalanx.flower.register import Register
 from phalanx.flower.timeouts import Timeouts
-from phalanx.flower.wire import GONE, GRACE, SILENT, SPARE, Threads, Unsent, failure, pull, push, short
+from phalanx.flower.wire import GONE, GRACE, SILENT, SPARE, Threads, UndeliveredError, failure, pull, push, short
 
 log = logging.getLogger("phalanx.flower")
 
@@ -104,7 +104,7 @@ class Dispatcher:
                 left, group = max(0.0, dispatch.deadline - self.register.clock()), str(dispatch.task.version)
                 message = Message(content, dispatch.node, MessageType.TRAIN, ttl=left + SPARE, group_id=group)
                 dispatch.message = push(self.grid, message)
-            except Unsent as error:
+            except UndeliveredError as error:
                 if error.gone:
                     self.register.gone(dispatch.node)
                 dispatch.unsent, dispatch.node = f"the task could not be sent: {error}", 0

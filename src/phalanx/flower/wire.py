@@ -34,7 +34,7 @@ SPARE = 60.0  # seconds that Flower keeps a message beyond its deadline here
 SHARE = 0.02  # polling interval as a share of the time already waited: each poll costs the SuperLink 9 ms
 
 
-class Unsent(Exception):
+class UndeliveredError(Exception):
     """Flower did not accept a message.
 
     Args:
@@ -74,13 +74,13 @@ def push(grid: Grid, message: Message) -> str:
     """Send a message and return Flower's id of it.
 
     Raises:
-        Unsent: Flower did not accept the message.
+        UndeliveredError: Flower did not accept the message.
     """
     numbers = [*grid.push_messages([message])]
     if len(numbers) != 1:
-        raise Unsent("it is too large for the SuperLink or a proxy in front of it", gone=False)
+        raise UndeliveredError("it is too large for the SuperLink or a proxy in front of it", gone=False)
     if not numbers[0]:
-        raise Unsent("Flower no longer knows the node", gone=True)
+        raise UndeliveredError("Flower no longer knows the node", gone=True)
     return numbers[0]
 
 
@@ -134,6 +134,6 @@ def failure(reply: Message, schema: Schema | None = None) -> str:
 
 def short(value: Any) -> str:
     """Return text or an exception from outside as one line of at most 200 characters."""
-    ours = isinstance(value, Malformed | Unsent)
+    ours = isinstance(value, Malformed | UndeliveredError)
     kind = f"{type(value).__name__}: " if isinstance(value, Exception) and not ours else ""
     return brief(f"{kind}{value}", LONGEST)
