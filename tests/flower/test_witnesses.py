@@ -26,6 +26,7 @@ from flower.federations import (
 from flower.test_record import Killed, killed_at
 from phalanx.algorithms import FedAvg
 from phalanx.cli.main import main
+from phalanx.engine import LoopSettings
 from phalanx.flower import FlowerTransport, InProcessGrid, Malformed, Suspension, codec, coordinate
 from phalanx.flower.audit import read
 from phalanx.flower.codec import COSIGNATURE, HEAD, VECTOR, ShownHead, TaskMessage
@@ -340,7 +341,7 @@ def test_a_client_that_has_seen_more_lines_than_there_are_is_turned_away_and_say
     with InProcessGrid(at_nodes(apps)) as grid:
         head = lambda olds: (8, TREE.root(8), {old: TREE.consistency(old, 8) for old in olds})  # noqa: E731
         with FlowerTransport(grid, named(3), timeouts=QUICK, key=KEYS[11], head=head) as first:
-            phalanx.run(FedAvg(), first, Federation(PLAN).start, until=1)
+            phalanx.run(FedAvg(), first, Federation(PLAN).start, LoopSettings(until=phalanx.Until(1)))
             session = first.register.session
         short = lambda olds: (3, TREE.root(3), {old: TREE.consistency(old, 3) for old in olds})  # noqa: E731
         register = Register(grid, named(3), QUICK, Suspension(), came=lambda: None, key=KEYS[11], head=short)

@@ -40,6 +40,7 @@ from phalanx.engine.loop import ServerLoop
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import everyone
 from phalanx.engine.reference import server_reference
+from phalanx.engine.settings import LoopSettings
 
 D, FIRST, LIMIT = 3, 6, 1e6  # parameters, clients at the start, largest norm that the guard lets in
 HOSTILE = st.sampled_from([0.0, -1.0, 1e-30, 5e5, -5e5])  # within the guard
@@ -102,7 +103,13 @@ class Server(RuleBasedStateMachine):
         )
         model = torch.zeros(D)
         self.loop = ServerLoop(
-            self.algorithm, self.wire, Ledger(Guard(max_norm=LIMIT), model), own, everyone, (), LostRounds("skip", 1000)
+            self.algorithm,
+            self.wire,
+            Ledger(Guard(max_norm=LIMIT), model),
+            own,
+            everyone,
+            (),
+            LoopSettings(lost_rounds=LostRounds("skip", 1000)),
         )
         self.state = self.loop.begin(model)
         self.over = False

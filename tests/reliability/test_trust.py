@@ -107,6 +107,7 @@ def commands(where):
         "key": "ed25519:" + "A" * 43 + "=", "data": where / "sizes.csv", "subject": "Median",
         "files": where / "sizes.csv", "target": "size", "schema": where / "schema.json", "table": where / "sizes.csv",
         "statistics": where / "site.json",
+        "coordinator": "ed25519:" + "A" * 43 + "=", "request": where / "request.json",
     }  # fmt: skip
     for group, before in ((COMMANDS, []), *((of, [name]) for name, (_, of) in GROUPS.items())):
         for name, command in group.items():

@@ -1,15 +1,15 @@
 """The settings of the loop between server and clients, for simulated and for real clients: one place for each."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from phalanx.core import Until
 from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
 from phalanx.fields import PositiveInt, check_fields
+
+REMEDIES = {"until": "Until(steps=30), Until(seconds=60.0), or a number of steps."}  # for values of a wrong type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +30,6 @@ class LoopSettings:
         ValueError: a number is out of its range.
     """
 
-    REMEDIES: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"until": "Until(steps=30), Until(seconds=60.0), or a number of steps."}
-    )  # for values of a wrong type
-
     until: Until = Until()
     guard: Guard = Guard()
     lost_rounds: LostRounds = LostRounds()
@@ -43,7 +39,7 @@ class LoopSettings:
     def __post_init__(self) -> None:
         if isinstance(self.until, int) and not isinstance(self.until, bool):
             object.__setattr__(self, "until", Until.of(self.until))
-        check_fields(self, self.REMEDIES, LoopSettings)
+        check_fields(self, REMEDIES, LoopSettings)
 
     @property
     def loop(self) -> dict[str, Any]:

@@ -8,7 +8,10 @@ and the largest number of attackers that are tolerated.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
+from typing_extensions import override
 
 from phalanx.core import Algorithm, InfeasibleError, Setting
 from phalanx.experiments.choosing.compositions import ALONE, COMPOSITIONS, MEAN, Composition
@@ -17,13 +20,14 @@ from phalanx.experiments.choosing.tiers import HETEROGENEITY, TIERS
 from phalanx.experiments.leaderboard.defences import Setup
 from phalanx.experiments.leaderboard.tiers import Tier
 from phalanx.experiments.statistics import Estimate
+from phalanx.fields import CheckedFields
 from phalanx.promises import Promise, promise
 from phalanx.training.sgd import LocalSGD
 from phalanx.wording import plural
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Wanted(CheckedFields):
     """The federation for which a composition is wanted.
 
     Args:
@@ -36,26 +40,24 @@ class Wanted:
         asynchronous: whether clients are served as they come, without rounds.
 
     Raises:
-        InfeasibleError: a value is out of its range.
+        ValueError: a value is out of its range.
     """
 
-    clients: int
+    clients: Annotated[int, Meta(ge=2)]
     byzantine: int = 1
-    participation: float = 1.0
+    participation: Annotated[float, Meta(gt=0, le=1)] = 1.0
     sizes: Mapping[int, int] | None = None
     heterogeneity: str = "unlike"
     asynchronous: bool = False
 
+    @override
     def __post_init__(self) -> None:
-        if self.clients < 2:
-            raise InfeasibleError(f"clients must be at least 2, got {self.clients}.")
+        super().__post_init__()
         if not 0 < self.byzantine < self.clients:
             raise InfeasibleError(
                 f"byzantine must be at least 1 and below {self.clients}, got {self.byzantine}. If nobody can lie, the "
                 "mean by reported sizes loses nothing: FedAvg()."
             )
-        if not 0 < self.participation <= 1:
-            raise InfeasibleError(f"participation must be above 0 and at most 1, got {self.participation:g}.")
         if self.asynchronous and self.participation < 1:
             raise InfeasibleError("Without rounds nobody is drawn. Leave participation at 1, or asynchronous out.")
         if self.heterogeneity not in HETEROGENEITY:
