@@ -120,13 +120,13 @@ def test_sizes_come_from_a_file_and_the_promise_holds_for_them(tmp_path, capsys)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clients": 1}, "clients must be an integer of at least 2, got 1"),
+        ({"clients": 1}, "clients must be at least 2, got 1"),
         ({"byzantine": 0}, "If nobody can lie, the mean by reported sizes loses nothing"),
         ({"byzantine": 8}, "below 8, got 8"),
-        ({"participation": 0.0}, "participation must be a number above 0"),
+        ({"participation": 0.0}, r"participation must lie in \(0, 1\], got 0"),
         ({"participation": 0.5, "asynchronous": True}, "Without rounds nobody is drawn"),
         ({"heterogeneity": "odd"}, "must be one of alike, unlike, groups, got odd"),
-        ({"sizes": {0: 3}}, "There are 1 size for 8 clients"),
+        ({"sizes": {0: 3}}, "sizes must hold one for each of 8 clients, got 1"),
     ],
 )
 def test_what_is_out_of_range_is_refused(options, message):

@@ -63,7 +63,7 @@ class Wanted(CheckedFields):
         if self.heterogeneity not in HETEROGENEITY:
             raise InfeasibleError(f"heterogeneity must be one of {', '.join(HETEROGENEITY)}, got {self.heterogeneity}.")
         if self.sizes is not None and len(self.sizes) != self.clients:
-            raise InfeasibleError(f"There are {plural(len(self.sizes), 'size')} for {plural(self.clients, 'client')}.")
+            raise InfeasibleError(f"sizes must hold one for each of {self.clients} clients, got {len(self.sizes)}.")
 
     @property
     def setting(self) -> Setting:
