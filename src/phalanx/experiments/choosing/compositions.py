@@ -17,7 +17,6 @@ from phalanx.aggregators import (
     Median,
     MultiKrum,
     NearestNeighborMixing,
-    Steps,
     TrimmedMean,
 )
 from phalanx.algorithms import (
@@ -70,7 +69,7 @@ def _mixed(s: Setup) -> Aggregator:
 
 
 def _clipped(s: Setup) -> Aggregator:
-    return Steps((AdaptiveClip(s.f), NearestNeighborMixing(s.f))) >> TrimmedMean(s.share)
+    return AdaptiveClip(s.f) >> _mixed(s)
 
 
 def _alike(rule: Aggregator) -> FedAvg:
