@@ -89,7 +89,7 @@ def test_the_command_of_an_offer_runs(tmp_path, capsys):
         assert (
             main([*shlex.split(command(found.offers[0], found))[1:], "--folder", str(tmp_path / "run"), "--again"]) == 0
         )
-    assert "accuracy" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("Report: ") == 2
 
 
 def test_a_consortium_of_four_gets_an_honest_answer(capsys):

@@ -80,7 +80,7 @@ class TwoStages(LocalTrainer):
         super().__init__(honest.model, honest.task)
         self.last = last_layer(honest.model.module)
         inside, outside = self._entries()
-        self.contrast = Contrast(temperature)
+        self.contrast = _Contrast(temperature)
         seed = stream(honest.seed, "contrast")  # of the minibatches
         self.first = Masking(Trainer(honest.model, recipe, seed, self.contrast), recipe, inside)
         self.second = Masking(Trainer(honest.model, recipe, honest.seed, honest.task), recipe, outside)
@@ -124,7 +124,7 @@ class TwoStages(LocalTrainer):
             handle.remove()
 
 
-class Contrast(Task):
+class _Contrast(Task):
     """The supervised contrastive loss of the features that were seen last, in place of that of the outputs.
 
     Args:

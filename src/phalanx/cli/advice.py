@@ -129,7 +129,12 @@ def bases(kind: Any) -> list[type]:
 
 def classes(base: type) -> list[type]:
     """Return the subclasses that can be made from a configuration."""
-    return [c for c in subclasses(base) if not inspect.isabstract(c) and c.__module__ != "__main__" and configurable(c)]
+    return [c for c in subclasses(base) if not (inspect.isabstract(c) or _hidden(c)) and configurable(c)]
+
+
+def _hidden(kind: type) -> bool:
+    """Return whether a class is not to be chosen by its name: of the program that runs, or private."""
+    return kind.__module__ == "__main__" or kind.__name__.startswith("_")
 
 
 def subclasses(base: type) -> Iterator[type]:
