@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import join
 from typing import Any
 
@@ -66,11 +66,7 @@ def _lines(found: ChosenCompositions) -> Iterator[str]:
         + f". {HOLDING[wanted.heterogeneity]}."
     )
     if not found.offers:
-        yield f"Nothing promises to tolerate {wanted.byzantine}. " + (
-            f"The most is {found.most}: give --byzantine {found.most}."
-            if found.most
-            else "Nothing tolerates one attacker: train alone, or find more clients."
-        )
+        yield _nothing(found)
     for number, offer in enumerate(found.offers, 1):
         yield ""
         yield f"{number}. {offer.composition.name}: {offer.composition.words}. Chosen for {'; '.join(offer.why)}."
@@ -83,13 +79,23 @@ def _lines(found: ChosenCompositions) -> Iterator[str]:
     yield from _refused(found)
 
 
+def _nothing(found: ChosenCompositions) -> str:
+    """Return why nothing is offered, and what to do."""
+    f = found.wanted.byzantine
+    if any(one.promises for one in found.refused):
+        return f"What promises to tolerate {f} was not measured, or lost more than half of its accuracy under attack."
+    if found.most:
+        return f"Nothing promises to tolerate {f}. The most is {found.most}: give --byzantine {found.most}."
+    return f"Nothing promises to tolerate {f}, or even one: train alone, or find more clients."
+
+
 def _measured(row: MeasuredComposition, found: ChosenCompositions) -> str:
     """Return accuracy without attack and at worst, and what the first costs against the mean."""
-    words = f"{_accuracy(row.without_attack)} without attack"
-    if found.mean is not None and found.mean.without_attack.mean is not None:
-        price = 100 * (found.mean.without_attack.mean - (row.without_attack.mean or 0.0))
+    words = f"{_accuracy(row.clean)} without attack"
+    if found.mean is not None:
+        price = 100 * (found.mean.without_attack - row.without_attack)
         words += f" ({abs(price):.1f} points {'less' if price >= 0 else 'more'} than the mean)"
-    return f"{words}, {_accuracy(row.under_attack)} under the worst attack that a search found, {row.attack}."
+    return f"{words}, {_accuracy(row.worst)} under the worst attack that a search found, {row.attack}."
 
 
 def _compared(found: ChosenCompositions) -> Iterator[str]:
@@ -110,14 +116,12 @@ def _compared(found: ChosenCompositions) -> Iterator[str]:
         yield "There, all clients took part in each round."
     if found.mean is not None:
         yield (
-            f"The mean by reported sizes, which promises nothing: {_accuracy(found.mean.without_attack)} without "
-            f"attack, {_accuracy(found.mean.under_attack)} at worst."
+            f"The mean by reported sizes, which promises nothing: {_accuracy(found.mean.clean)} without "
+            f"attack, {_accuracy(found.mean.worst)} at worst."
         )
     if found.alone is not None:
-        alone = found.alone.without_attack
-        yield f"Each client alone: {_accuracy(alone)}, whatever others do."
-        best = found.offers[0].measured.under_attack if found.offers else None
-        if best is not None and (best.mean or 0.0) < (alone.mean or 0.0):
+        yield f"Each client alone: {_accuracy(found.alone.clean)}, whatever others do."
+        if found.offers and found.offers[0].measured.under_attack < found.alone.without_attack:
             yield "So under attack, training alone was better than anything that is offered."
     if wanted.sizes is not None:
         yield "What a cap on the weight of one site costs: phalanx weights FILE --frontier"
@@ -127,9 +131,8 @@ def _refused(found: ChosenCompositions) -> Iterator[str]:
     """Yield what was not chosen, and why; equal reasons once."""
     if found.others:
         yield ""
-        yield "They promise as much, and measured less: " + "; ".join(
-            f"{one.composition.name} ({_accuracy(one.measured.without_attack)}, at worst "
-            f"{_accuracy(one.measured.under_attack)})"
+        yield "They could be chosen, and are the best in none of these: " + "; ".join(
+            f"{one.composition.name} ({_accuracy(one.measured.clean)}, at worst {_accuracy(one.measured.worst)})"
             for one in found.others
         )
     reasons = defaultdict[str, list[str]](list)
@@ -170,11 +173,9 @@ def _options(prefix: str, settings: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"--{field}", str(value))
 
 
-def _accuracy(estimate: Estimate) -> str:
-    mean, high = estimate.mean, estimate.high
-    if mean is None:
-        return "not measured"
-    return f"{100 * mean:.1f}" + ("" if high is None else f" ± {100 * (high - mean):.1f}") + " %"
+def _accuracy(values: Sequence[float]) -> str:
+    """Return the mean and its interval, in percent; values of seeds, of which there is at least one."""
+    return f"{Estimate.of(values).text(100).partition(' (')[0]} %"
 
 
 def _form(found: ChosenCompositions) -> dict[str, Any]:
@@ -204,4 +205,4 @@ def _form(found: ChosenCompositions) -> dict[str, Any]:
 
 
 def _numbers(row: MeasuredComposition) -> dict[str, Any]:
-    return {"clean": row.without_attack.mean, "worst": row.under_attack.mean, "attack": row.attack, "lr": row.rate}
+    return {"clean": row.without_attack, "worst": row.under_attack, "attack": row.attack, "lr": row.rate}

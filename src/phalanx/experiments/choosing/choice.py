@@ -1,8 +1,9 @@
 """Which composition to use.
 
-One that is offered promises to tolerate the attackers, by `phalanx.promises`.  Among these at most three are chosen by
-what was measured in the federation of the nearest size: the highest accuracy under attack, the highest without attack,
-and the largest number of attackers that are tolerated.
+One that is offered promises to tolerate the attackers, by `phalanx.promises`, and keeps at least half of its accuracy
+under the worst attack that a search found.  Among these at most three are chosen by what was measured in the federation
+of the nearest size: the highest accuracy under attack, the highest without attack, and the largest number of attackers
+that are tolerated.
 """
 
 import math
@@ -14,16 +15,18 @@ from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.core import Algorithm, InfeasibleError, Setting
+from phalanx.engine.participation import Participation
 from phalanx.experiments.choosing.compositions import ALONE, COMPOSITIONS, MEAN, Composition
 from phalanx.experiments.choosing.evidence import MeasuredComposition, evidence
 from phalanx.experiments.choosing.tiers import HETEROGENEITY, TIERS
 from phalanx.experiments.leaderboard.defences import Setup
 from phalanx.experiments.leaderboard.tiers import Tier
-from phalanx.experiments.statistics import Estimate
 from phalanx.fields import CheckedFields
 from phalanx.promises import Promise, promise
 from phalanx.training.sgd import LocalSGD
-from phalanx.wording import plural
+from phalanx.wording import percent, plural
+
+KEPT = 0.5  # share of its accuracy that a composition keeps under attack, or it is not offered
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Wanted(CheckedFields):
     @property
     def setting(self) -> Setting:
         """The setting that a promise depends on."""
-        drawn = max(1, round(self.participation * self.clients)) if self.participation < 1 else None
+        drawn = Participation(self.participation, 0).count(self.clients) if self.participation < 1 else None
         return Setting(self.clients, self.sizes, drawn=drawn)
 
 
@@ -93,10 +96,17 @@ class Offer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A composition that cannot be chosen, and why, a sentence."""
+    """A composition that cannot be chosen.
+
+    Args:
+        composition: its name, and what it is.
+        because: why, a sentence.
+        promises: whether it promises as much as is wanted, and was not measured, or fell under attack.
+    """
 
     composition: Composition
     because: str
+    promises: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,8 +115,8 @@ class ChosenCompositions:
 
     Args:
         wanted: the federation.
-        offers: at most three, the highest accuracy under attack first; none if nothing promises as much.
-        others: the compositions that promise as much and were not chosen.
+        offers: at most three, the highest accuracy under attack first; none if nothing promises as much and keeps it.
+        others: the compositions that could be chosen and are the best in none of the three.
         refused: the rest.
         mean: what was measured of the mean by reported sizes, which promises nothing; None if it was not.
         alone: what was measured where each client trains alone; None if it was not.
@@ -206,7 +216,11 @@ def _tried(one: Composition, wanted: Wanted, row: MeasuredComposition | None) ->
     if max(found.f, found.likely or 0) < wanted.byzantine:
         return Refusal(one, found.sentence)
     if row is None:
-        return Refusal(one, f"It promises as much, but was not measured with {plural(wanted.clients, 'client')}.")
+        because = f"It promises as much, but was not measured with {plural(wanted.clients, 'client')}."
+        return Refusal(one, because, promises=True)
+    if row.under_attack < KEPT * row.without_attack:
+        fall = f"from {percent(row.without_attack)} to {percent(row.under_attack)}"
+        return Refusal(one, f"It promises as much, but fell {fall} under {row.attack}.", promises=True)
     return Offer(one, algorithm, found, row)
 
 
@@ -237,16 +251,12 @@ def _best(possible: Sequence[Offer]) -> tuple[Offer, ...]:
     if not possible:
         return ()
     reasons = {
-        "the highest accuracy under attack": lambda one: (_mean(one.measured.under_attack),),
-        "the highest accuracy without attack": lambda one: (_mean(one.measured.without_attack),),
-        "the most attackers tolerated": lambda one: (one.promise.f, _mean(one.measured.under_attack)),
+        "the highest accuracy under attack": lambda one: (one.measured.under_attack,),
+        "the highest accuracy without attack": lambda one: (one.measured.without_attack,),
+        "the most attackers tolerated": lambda one: (one.promise.f, one.measured.under_attack),
     }
     chosen = dict[str, tuple[Offer, tuple[str, ...]]]()
     for reason, by in reasons.items():
         best = max(possible, key=by)
         chosen[best.composition.name] = best, (*chosen.get(best.composition.name, (best, ()))[1], reason)
     return tuple(Offer(one.composition, one.algorithm, one.promise, one.measured, why) for one, why in chosen.values())
-
-
-def _mean(estimate: Estimate) -> float:
-    return estimate.mean if estimate.mean is not None else 0.0

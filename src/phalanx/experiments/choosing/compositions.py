@@ -49,14 +49,12 @@ class Composition:
         words: what it is, as a clause.
         asynchronous: whether it serves clients as they come, without rounds.
         groups: whether it finds clients that learn different things, and gives each group its own model.
-        sizes: whether clients with more examples weigh more.
     """
 
     defence: Defence
     words: str
     asynchronous: bool = False
     groups: bool = False
-    sizes: bool = False
 
     @property
     def name(self) -> str:
@@ -103,13 +101,11 @@ COMPOSITIONS: tuple[Composition, ...] = (
         "FedAvg(TrimmedMean), truncated sizes",
         lambda s: FedAvg(TrimmedMean(HELD), _truncated(s)),
         "a trimmed mean by sizes that are truncated",
-        sizes=True,
     ),
     _of(
         "FedAvg(Median), truncated sizes",
         lambda s: FedAvg(Median(), _truncated(s)),
         "the median by sizes that are truncated",
-        sizes=True,
     ),
     _of(
         "WorkerMomentum(NNM >> TrimmedMean)",
@@ -147,7 +143,6 @@ COMPOSITIONS: tuple[Composition, ...] = (
         lambda s: Catalyst(s.f, aggregate=Median(), preprocess=_truncated(s, HELD_OF_FASTEST)),
         "Cox et al. (2024), with late updates, by sizes that are truncated",
         asynchronous=True,
-        sizes=True,
     ),
     _of(
         "BASGD",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
+from statistics import fmean
 
 from phalanx.experiments.carrying_out import stored
 from phalanx.experiments.choosing.compositions import COMPOSITIONS
@@ -12,7 +13,6 @@ from phalanx.experiments.grid import name_of
 from phalanx.experiments.leaderboard.ranking import Contest, RankedDefence, ranked
 from phalanx.experiments.leaderboard.tiers import Tier
 from phalanx.experiments.line_store import LineStore
-from phalanx.experiments.statistics import Estimate
 
 FILE = "evidence.json"
 
@@ -27,8 +27,8 @@ class MeasuredComposition:
         f: number of attackers.
         composition: its name.
         rate: learning rate of the clients that was chosen for it.
-        clean: accuracy without attack, for each seed.
-        worst: accuracy under the worst attack that the search found, for each seed.
+        clean: accuracy without attack, for each seed, of which there is at least one.
+        worst: accuracy under the worst attack that the search found, for each of them.
         attack: this attack.
     """
 
@@ -42,14 +42,14 @@ class MeasuredComposition:
     attack: str
 
     @property
-    def without_attack(self) -> Estimate:
-        """The accuracy without attack, over the seeds."""
-        return Estimate.of(self.clean, 0)
+    def without_attack(self) -> float:
+        """The mean accuracy without attack."""
+        return fmean(self.clean)
 
     @property
-    def under_attack(self) -> Estimate:
-        """The accuracy under the worst attack, over the seeds."""
-        return Estimate.of(self.worst, 0)
+    def under_attack(self) -> float:
+        """The mean accuracy under the worst attack."""
+        return fmean(self.worst)
 
 
 @cache
