@@ -370,7 +370,7 @@ class ClientWorker:
         if not self.coordinator:
             raise OtherCoordinatorError(
                 "this client was not given the key of its coordinator, and answers nobody. Give it the key that the "
-                "coordinator has told you: Participant(coordinator=...), or coordinator=... in its node's configuration"
+                "coordinator gives you: Participant(coordinator=...), or coordinator=... in its node's configuration"
             )
         if task.coordinator != self.coordinator:
             raise OtherCoordinatorError(

@@ -7,7 +7,6 @@ client, not its address and not the number that Flower gives its node.
 """
 
 import base64
-import binascii
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,11 +30,11 @@ from typing_extensions import override
 
 from phalanx.flower.files import locked, replace_durably, write_secret
 from phalanx.reading import contents, decoded, from_json, load
+from phalanx.runs.transparency import PREFIX, public_key
 from phalanx.wording import shown, visible
 
 LARGEST = 100_000_000  # bytes of a roster
-KEY, SIGNATURE = 32, 64  # bytes of a public key and of a signature
-PREFIX = "ed25519:"  # of a public key in text
+SIGNATURE = 64  # bytes of a signature
 FIELDS = ("id", "name", "key", "term", "revoked")  # of an entry in the roster
 FORMAT = 3  # version of what is signed; 1 did not name the coordinator, 2 not its key
 COORDINATOR_KEY = "coordinator.pem"  # file of the coordinator's private key, next to the roster
@@ -98,13 +97,7 @@ def from_text(text: str) -> bytes:
     Raises:
         ValueError: it encodes none.
     """
-    try:
-        key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if not text.startswith(PREFIX) or len(key) != KEY:
-        raise ValueError(f"A public key must be {PREFIX} followed by 44 characters of base64, got {shown(text)!r}.")
-    if not is_owned(key):
+    if not is_owned(key := public_key(text)):
         raise ValueError(
             f"{shown(text)} is no public key to which somebody has the private one: anybody, or nobody, can sign for "
             "it. Use the key that `phalanx flower key` has shown."

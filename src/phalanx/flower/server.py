@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.algorithms.private import secretly
-from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
 from phalanx.data import Schema
 from phalanx.engine.at_start import promised
 from phalanx.engine.guard import Guard
@@ -113,6 +113,7 @@ class Coordinator(LoopSettings, UnderContract):
     algorithm: Algorithm
     model: nn.Module | Model
     roster: Path | Roster
+    until: Until = field(kw_only=True)  # a deployment says how long it lasts
     folder: Path | None = None
     sample: Sampler = everyone
     timeouts: Timeouts = Timeouts()

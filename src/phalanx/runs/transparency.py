@@ -16,6 +16,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from phalanx.wording import shown
+
+PREFIX, KEY = "ed25519:", 32  # of a public key as text; bytes of one
 EMPTY = hashlib.sha256().digest()  # the head of no lines (2.1.1)
 LOG, WITNESS = "phalanx/coordinator", "phalanx/client"  # names of keys in notes
 SIGNED, COSIGNED = b"\x01", b"\x04"  # kinds of signatures
@@ -127,7 +130,22 @@ def goes_on(old: TreeHead, new: TreeHead, proof: Sequence[bytes]) -> bool:
     return sn == 0 and (fr, sr) == (old.root, new.root)
 
 
-# Notes
+# Keys and notes
+
+
+def public_key(text: str) -> bytes:
+    """Return the bytes of a public key from its text, "ed25519:" and base64.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not text.startswith(PREFIX) or len(key) != KEY:
+        raise ValueError(f"A public key must be {PREFIX} followed by 44 characters of base64, got {shown(text)!r}.")
+    return key
 
 
 def sign_note(head: TreeHead, key: Ed25519PrivateKey) -> str:

@@ -1,7 +1,5 @@
 """The comparison of the audit trails of a folder with the heads that witnesses were shown of them."""
 
-import base64
-import binascii
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,12 +11,11 @@ from phalanx.core import InfeasibleError
 from phalanx.reading import contents, from_json
 from phalanx.runs.files import inside
 from phalanx.runs.seal import Alteration, breaks, split
-from phalanx.runs.transparency import MerkleTree, TreeHead, is_cosigned, open_note
+from phalanx.runs.transparency import MerkleTree, TreeHead, is_cosigned, open_note, public_key
 from phalanx.runs.witnesses import LARGEST, SeenTask, Witness, Witnesses
 from phalanx.wording import plural, shown
 
 RUN = re.compile(r"run ([0-9a-z]{1,64})")  # the reason in the line `begun`
-PREFIX, KEY = "ed25519:", 32  # of a public key as text; bytes of one
 
 
 class WitnessComparison(NamedTuple):
@@ -140,11 +137,11 @@ def _held(path: Path, coordinator: str) -> _Held:
     heads, keys, faults = list[TreeHead](), dict[str, None](), list[str]()
     for place, note, signer, witness in _notes(path):
         try:
-            head = open_note(note, _public(coordinator or signer))
-            if witness is not None and not is_cosigned(head, witness.cosignature, _public(witness.key)):
+            head = open_note(note, public_key(coordinator or signer))
+            if witness is not None and not is_cosigned(head, witness.cosignature, public_key(witness.key)):
                 raise ValueError("it is not co-signed by the client that it names")
         except ValueError as error:
-            faults.append(f"{path}, {place}: {error}.")
+            faults.append(f"{path}, {place}: {str(error).rstrip('.')}.")
             continue
         heads.append(head)
         keys[coordinator or signer] = None
@@ -176,13 +173,3 @@ def _notes(path: Path) -> Iterator[tuple[str, str, str, Witness | None]]:
             continue
         if seen.checkpoint:
             yield f"line {number}", seen.checkpoint, seen.coordinator, None
-
-
-def _public(text: str) -> bytes:
-    try:
-        key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if not text.startswith(PREFIX) or len(key) != KEY:
-        raise ValueError(f"{shown(text)!r} is no public key; one is {PREFIX} followed by 44 characters of base64")
-    return key

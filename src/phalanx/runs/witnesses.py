@@ -5,6 +5,7 @@ client keeps each head in its list of tasks, and takes none that does not go on 
 a trail that was cut, and two trails that were shown to two clients are found by whoever has the lists.
 """
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -78,5 +79,8 @@ def witnesses_of(folder: Path) -> dict[int, Witness]:
     """Return the witnesses in the folder of a run that goes on; none if there are none, or the file is damaged."""
     try:
         return from_json(contents(inside(folder, WITNESSES), LARGEST), Witnesses).clients
-    except (OSError, ValueError):
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        warnings.warn(f"{WITNESSES} is damaged: {error}. It is written again as clients answer.", stacklevel=2)
         return {}
