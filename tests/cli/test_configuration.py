@@ -278,3 +278,13 @@ def test_paths_and_defaults_that_are_no_dataclasses_are_written():
     written = draft.config()
     assert written["attack"]["init_args"]["path"] == "here"
     assert written["attack"]["init_args"]["words"] == ["a", "b"]
+
+
+def test_a_class_without_a_form_is_refused_with_a_sentence():
+    """It is found by its name, though no help offers it, and no run with it has an identity."""
+    draft = Draft(Run)
+    draft.set("task", {"class_path": "phalanx.attacks.chameleon._Contrast", "init_args": {"temperature": 1.0}})
+    with pytest.raises(
+        ConfigurationError, match="A value of the class _Contrast has no canonical form, so a run with it"
+    ):
+        draft.make(Run)

@@ -286,7 +286,7 @@ class Holder:
 def test_what_cannot_be_told_from_something_else_is_refused(wrap, value):
     with pytest.raises(TypeError) as error:
         identity(wrap(value))
-    assert str(error.value).startswith(f"{value!r} has no canonical form")
+    assert str(error.value).startswith(f"A value of the class {type(value).__name__} has no canonical form")
     assert "Make its class a frozen dataclass of plain values, or give it a property `canonical`." in str(error.value)
 
 

@@ -215,6 +215,6 @@ def _copied(S: Float[Tensor, "m m"], i: int) -> float:
     o_i, o_j = along[i] - own[i] - S[i], along - own - S[i]
     e_ii, e_jj, e_ij = own[i] - o_i**2 / length, own - o_j**2 / length, S[i] - o_i * o_j / length
     p = e_ij / (e_ii * e_jj).clamp(min=NOTHING**2) ** 0.5
-    told = (length > NOTHING) & (e_ii > NOTHING) & (e_jj > NOTHING)
-    told[i] = False
-    return float(torch.where(told, p, 0.0).clamp(0, 1).max())
+    clear = (length > NOTHING) & (e_ii > NOTHING) & (e_jj > NOTHING)
+    clear[i] = False
+    return float(torch.where(clear, p, 0.0).clamp(0, 1).max())

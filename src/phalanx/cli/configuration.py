@@ -130,7 +130,12 @@ class Draft:
 
     def make(self, root: type) -> Any:
         """Return the value of a dataclass; raises whatever the classes in it raise."""
-        return made(self.parts[root])
+        value = made(self.parts[root])
+        try:
+            getattr(value, "identity", None)  # a run with a class of a user's own may have none
+        except TypeError as error:
+            raise ConfigurationError(str(error)) from error
+        return value
 
 
 def _names_in(value: Any) -> Iterator[tuple[str, ...]]:

@@ -141,7 +141,7 @@ def _form(value: Any, declared: Any, name: Callable[[type], str], fields: Fields
     if isinstance(value, Mapping):
         return {str(key): again(item, None) for key, item in value.items()}
     raise TypeError(
-        f"{value!r} has no canonical form, so a run that contains it has no identity. "
+        f"A value of the class {type(value).__name__} has no canonical form, so a run with it has no identity. "
         "Make its class a frozen dataclass of plain values, or give it a property `canonical`."
     )
 
