@@ -251,12 +251,19 @@ def watch(federation: LocalFederation, history: Path, run: subprocess.Popen[byte
     return Watched(last - first, seconds, cpu, (busy - cpu) / passed, cycles, ages)
 
 
+class Started(LocalFederation):
+    """A federation in which a Python process is started for each task, as Flower does it."""
+
+    NODE = ("flower-supernode",)
+
+
 def live(clients: int, updates: int, training: float) -> None:
-    """Measure updates per minute over a real SuperLink, without and with a second task at each client."""
+    """Measure updates per minute over a real SuperLink: nodes of Flower, our own, and these with a second task."""
     print(f"{clients} SuperNodes, FedAsync, {updates} updates, {training:g} s of training that needs no CPU here")
     heads = ("updates/min", "s per task", "beyond training", "CPU s per task", "mean age", "cores of others", "load")
     print(f"{'':20}" + "".join(f"{head:>17}" for head in heads))
-    for prefetch in (False, True):
+    ways = {"a process is started": (Started, False), "forked": (LocalFederation, False)}
+    for title, (made, prefetch) in (ways | {"one more prefetched": (LocalFederation, True)}).items():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             config = {"clients": clients, "steps": 10**6, "asynchronous": True, "prefetch": prefetch}
@@ -264,14 +271,13 @@ def live(clients: int, updates: int, training: float) -> None:
             app = write_app(folder / "app")
             (app / "phalanx_demo.py").write_text(APP.format(training=training))
             nodes = deal(folder / "data", clients)
-            with stopped_like_ctrl_c(), LocalFederation(folder, clients, nodes) as federation:
+            with stopped_like_ctrl_c(), made(folder, clients, nodes) as federation:
                 run = federation.run(app, config)
                 first = 2 * clients  # until then processes start, and second tasks are not there yet
                 seen = watch(federation, folder / "run" / "history.jsonl", run, first, first + updates)
         cycle = statistics.mean(seen.cycles)
         row = (60 * seen.updates / seen.seconds, cycle, cycle - training, seen.cpu / seen.updates)
         row += (statistics.mean(seen.ages), seen.others, os.getloadavg()[0])
-        title = "one more prefetched" if prefetch else "one task at a time"
         print(f"{title:20}" + "".join(f"{value:17.1f}" for value in row), flush=True)
 
 

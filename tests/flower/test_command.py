@@ -102,7 +102,7 @@ def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsy
         (["up", "--client", "2"], "There is no option --client. Did you mean --clients?"),
         (
             [],
-            "Give a command: up, watch, coordinator, key, request, certificates, enrol, revoke, readmit, rotate,",
+            "Give a command: up, watch, coordinator, key, node, request, certificates, enrol, revoke, readmit, rotate,",
         ),
         (
             ["enroll"],
@@ -303,10 +303,14 @@ def test_the_page_shows_commands_that_there_are(capsys):
         assert all(word in help_ for word in words if word.startswith("--"))
 
 
+def program_of(words):
+    return " ".join(map(str, words[:3] if words[0] == "phalanx" else words[:1]))
+
+
 def started(tmp_path, monkeypatch):
     """What a federation on this machine starts, by the program, with the options."""
     seen = {}
-    monkeypatch.setattr(LocalFederation, "_start", lambda self, name, program, *words: seen.update({program: words}))
+    monkeypatch.setattr(LocalFederation, "_start", lambda self, name, *words: seen.update({program_of(words): words}))
     monkeypatch.setattr(LocalFederation, "_wait_for_server", lambda self: None)
     federation = LocalFederation(tmp_path, 1)
     federation.start_server()
@@ -316,12 +320,12 @@ def started(tmp_path, monkeypatch):
 
 def test_a_federation_on_one_machine_is_started_as_the_page_tells_for_several(tmp_path, monkeypatch):
     there = started(tmp_path, monkeypatch)
-    assert there.keys() == {"flower-superlink", "flower-superexec", "flower-supernode"}
+    assert there.keys() == {"flower-superlink", "flower-superexec", "phalanx flower node"}
     of_one_machine = {"--host", "--port"}  # several SuperNodes, which need ports of their own
     for program, options in there.items():
         (shown,) = [command for command in commands(program) if len(command) > 2]
         wanted = {word for word in shown if word.startswith("--")}
-        assert options - (of_one_machine if program == "flower-supernode" else set()) == wanted, program
+        assert options - (of_one_machine if program == "phalanx flower node" else set()) == wanted, program
 
 
 @pytest.mark.parametrize("program", ["ssh-keygen", "openssl"])
@@ -339,11 +343,11 @@ def test_the_keys_of_the_page_are_made_by_its_commands(program, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["flower-superlink", "flower-superexec", "flower-supernode"])
+@pytest.mark.parametrize("program", ["flower-superlink", "flower-superexec", "phalanx flower node"])
 def test_the_page_shows_options_that_flower_has(program):
     shown = [word for command in commands(program) for word in command if word.startswith("--")]
     assert len(shown) >= 3
-    tool = Path(sys.executable).parent / program
+    tool = Path(sys.executable).parent / program.replace("phalanx flower node", "flower-supernode")
     known = subprocess.run([tool, "--help"], capture_output=True, text=True, check=True, timeout=120).stdout
     assert [word for word in shown if word not in known] == []
 

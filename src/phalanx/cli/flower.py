@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import dropwhile, takewhile
+from multiprocessing import get_all_start_methods
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,24 @@ def watch(options: Options, console: Console) -> int:
         how = "did not begin"
     console.print(escape(f"The run {how}{f': {why}' if why else '.'}"), soft_wrap=True)
     return 1
+
+
+def node(options: Options, console: Console) -> int:
+    """Be a SuperNode, until it is stopped."""
+    if "forkserver" not in get_all_start_methods():
+        raise InfeasibleError(
+            "This operating system cannot fork processes. Use `flower-supernode`, of the same options."
+        )
+    from phalanx.flower.node import run  # noqa: PLC0415  (only this command needs it, and it is slow to import)
+
+    given = [("--superlink", options.superlink), ("--root-certificates", options.root_certificates),
+             ("--auth-supernode-private-key", options.auth_supernode_private_key),
+             ("--node-config", options.node_config), ("--trusted-entities", options.trusted_entities)]  # fmt: skip
+    for name, value in given[1:3]:
+        if not value.is_file():
+            raise InfeasibleError(f"There is no file {value}, which {name} names.")
+    run([word for name, value in given if value is not None for word in (name, str(value))], options.host, options.port)
+    return 0
 
 
 def key(options: Options, console: Console) -> int:

@@ -553,6 +553,7 @@ FLOWER_ACTIONS = {
     "watch": "Watch a run that goes on: rounds, who is there, the last verdicts.",
     "coordinator": "Make the key by which clients know a coordinator, and its roster, which is empty.",
     "key": "Make a client's private key, and show the public one. The private key stays where it was made.",
+    "node": "Be a client's SuperNode: wait for tasks of the coordinator, and carry them out.",
     "request": "Sign a client's request to be enrolled, which proves that it holds its key.",
     "certificates": "Make the certificates of a coordinator, for TLS.",
     "enrol": "Enter a client in the roster, by the request that it has signed.",
@@ -576,6 +577,8 @@ def flower(action: str) -> Parser:
         help_ = "Where keys, logs and results go. (default: %(default)s)"
         parser.add_argument("--folder", type=path, default=Path("runs/flower"), help=help_)
         parser.add_argument("--again", action="store_true", help="Start over, even if a run was stopped in the folder.")
+    elif action == "node":
+        _add_node(parser)
     elif action == "watch":
         parser.add_argument("folder", type=path, help="The run's: what the coordinator calls `folder`.")
     elif action == "key":
@@ -597,6 +600,22 @@ def flower(action: str) -> Parser:
     else:
         _add_roster(parser, action)
     return parser
+
+
+def _add_node(parser: Parser) -> None:
+    """Add the options of `flower-supernode` that a client needs, by Flower's names."""
+    parser.add_argument("--superlink", required=True, metavar="ADDRESS", help="The coordinator's, with the port.")
+    help_ = "The certificate by which it is known."
+    parser.add_argument("--root-certificates", type=path, required=True, metavar="FILE", help=help_)
+    help_ = "The key by which Flower authenticates this node, as `ssh-keygen` made it."
+    parser.add_argument("--auth-supernode-private-key", type=path, required=True, metavar="FILE", help=help_)
+    help_ = 'What the client\'s app reads, such as \'key="key.pem" table="patients.csv"\'.'
+    parser.add_argument("--node-config", required=True, metavar="TEXT", help=help_)
+    help_ = "Flower's list of those whose apps this node carries out; anybody's if it is not given."
+    parser.add_argument("--trusted-entities", type=path, metavar="FILE", help=help_)
+    help_ = "Where it listens for its own executor. (default: %(default)s)"
+    parser.add_argument("--host", default="127.0.0.1", help=help_)
+    parser.add_argument("--port", type=int, default=9094, help="Likewise. (default: %(default)s)")
 
 
 def _add_roster(parser: Parser, action: str) -> None:

@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from phalanx.core import InfeasibleError
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates, make_node_key, make_secret
@@ -45,6 +45,8 @@ class LocalFederation:
         proxy: the address of a proxy in front of the SuperLink, to which nodes connect.
         ending: called before anything is stopped.
     """
+
+    NODE: ClassVar = ("phalanx", "flower", "node")  # the command of a client
 
     def __init__(
         self,
@@ -164,7 +166,7 @@ class LocalFederation:
         }
         node_config = " ".join(f"{name}={_quoted(value)}" for name, value in config.items())
         self.nodes[client] = self._start(
-            f"node-{client}", "flower-supernode", "--superlink", self.node_address,
+            f"node-{client}", *self.NODE, "--superlink", self.node_address,
             "--root-certificates", self.node_certificates, "--auth-supernode-private-key", keys / f"node-{client}",
             "--host", HOST, "--port", self.ports[1 + client], "--node-config", node_config,
         )  # fmt: skip

@@ -1,0 +1,110 @@
+"""`phalanx flower node`: tasks in forks of one process, and no process that outlives the others."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import flwr.supernode.runtime.run_clientapp as flowers
+import numpy as np
+import pytest
+import torch
+from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult
+from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
+
+from phalanx.cli.main import main
+from phalanx.flower import node
+from phalanx.flower.demo import deal
+from phalanx.flower.local import LocalFederation, descendants, marked
+
+SPEC = ExecutionSpec(
+    task_type=node.TaskType.CLIENT_APP, runtime_api_address="127.0.0.1:9", token="t", insecure=True,
+    root_certificates_path=None, runtime_dependency_install=False, parent_pid=7, suppress_output=False, task_id=1,
+)  # fmt: skip
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What Flower's function for one task is called with."""
+    seen = []
+    monkeypatch.setattr(flowers, "run_clientapp", lambda **words: seen.append(words))
+    return seen
+
+
+def test_a_task_is_carried_out_as_flower_would(asked):
+    node._carry_out(SPEC)
+    assert asked == [
+        {"runtime_api_address": "127.0.0.1:9", "token": "t", "insecure": True, "certificates": None, "parent_pid": 7,
+         "runtime_dependency_install": False}
+    ]  # fmt: skip
+
+
+def test_two_tasks_do_not_draw_the_same_from_the_global_generators(asked):
+    def drawn():
+        np.random.seed(0)
+        torch.manual_seed(0)
+        node._carry_out(SPEC)
+        return np.random.random(), torch.rand(()).item()
+
+    first, second = drawn(), drawn()
+    assert first[0] != second[0]
+    assert first[1] != second[1]
+
+
+def test_other_kinds_of_tasks_are_flowers(monkeypatch):
+    seen = []
+    monkeypatch.setattr(SubprocessExecutor, "launch", lambda self, spec: seen.append(spec) or LaunchResult.accepted())
+    other = replace(SPEC, task_type=node.TaskType.SERVER_APP)
+    node.ForkingExecutor(()).launch(other)
+    assert seen == [other]
+
+
+def test_what_it_imports_is_there():
+    """`multiprocessing` passes over a module that it cannot import, without a word."""
+    for name in node.IMPORTED:
+        __import__(name)
+
+
+def test_tasks_that_run_end_with_the_executor():
+    """Nothing listens at the address, so a task tries again and again."""
+    executor = node.ForkingExecutor(())
+    executor.launch(replace(SPEC, parent_pid=None))
+    (process,) = executor._running
+    assert process.is_alive()
+    executor.reconcile()
+    assert executor._running == [process]
+    executor.close()
+    process.join(30)
+    assert not process.is_alive()
+    executor.reconcile()
+    assert executor._running == []
+
+
+def test_without_its_files_it_does_not_begin(tmp_path, capsys):
+    (tmp_path / "ca.crt").write_text("")
+    words = ["flower", "node", "--superlink", "127.0.0.1:9", "--node-config", "key='a'"]
+    for name, key, missing in (("none.crt", "key", "--root-certificates"), ("ca.crt", "none", "--auth-supernode")):
+        files = ["--root-certificates", str(tmp_path / name), "--auth-supernode-private-key", str(tmp_path / key)]
+        assert main([*words, *files]) == 2
+        said = capsys.readouterr().err
+        assert "There is no file" in said
+        assert missing in said
+
+
+def until(fact, seconds=120.0):
+    deadline = time.monotonic() + seconds
+    while not fact() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return fact()
+
+
+@pytest.mark.slow
+def test_no_process_of_a_client_outlives_the_others(tmp_path):
+    with LocalFederation(tmp_path, 2, deal(tmp_path / "data", 2)) as federation:
+        for client, of_node in ((0, True), (1, False)):
+            process = federation.nodes[client]
+            assert until(lambda: len(descendants(process.pid)) >= 2), "an executor, and the process that it forks from"
+            family = {process.pid, *descendants(process.pid)}
+            os.kill(process.pid if of_node else min(family - {process.pid}), signal.SIGKILL)
+            assert until(lambda: process.poll() is not None and not family & {*marked(federation.mark)}), client
+            assert process.returncode == (-signal.SIGKILL if of_node else 0)
