@@ -13,12 +13,12 @@ from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 
 from phalanx.cli.main import main
-from phalanx.flower import node
+from phalanx.flower import node as nodes
 from phalanx.flower.demo import deal
 from phalanx.flower.local import LocalFederation, descendants, marked
 
 SPEC = ExecutionSpec(
-    task_type=node.TaskType.CLIENT_APP, runtime_api_address="127.0.0.1:9", token="t", insecure=True,
+    task_type=nodes.TaskType.CLIENT_APP, runtime_api_address="127.0.0.1:9", token="t", insecure=True,
     root_certificates_path=None, runtime_dependency_install=False, parent_pid=7, suppress_output=False, task_id=1,
 )  # fmt: skip
 
@@ -32,7 +32,7 @@ def asked(monkeypatch):
 
 
 def test_a_task_is_carried_out_as_flower_would(asked):
-    node._carry_out(SPEC)
+    nodes._carry_out(SPEC)
     assert asked == [
         {"runtime_api_address": "127.0.0.1:9", "token": "t", "insecure": True, "certificates": None, "parent_pid": 7,
          "runtime_dependency_install": False}
@@ -43,7 +43,7 @@ def test_two_tasks_do_not_draw_the_same_from_the_global_generators(asked):
     def drawn():
         np.random.seed(0)
         torch.manual_seed(0)
-        node._carry_out(SPEC)
+        nodes._carry_out(SPEC)
         return np.random.random(), torch.rand(()).item()
 
     first, second = drawn(), drawn()
@@ -54,20 +54,20 @@ def test_two_tasks_do_not_draw_the_same_from_the_global_generators(asked):
 def test_other_kinds_of_tasks_are_flowers(monkeypatch):
     seen = []
     monkeypatch.setattr(SubprocessExecutor, "launch", lambda self, spec: seen.append(spec) or LaunchResult.accepted())
-    other = replace(SPEC, task_type=node.TaskType.SERVER_APP)
-    node.ForkingExecutor(()).launch(other)
+    other = replace(SPEC, task_type=nodes.TaskType.SERVER_APP)
+    nodes.ForkingExecutor(()).launch(other)
     assert seen == [other]
 
 
 def test_what_it_imports_is_there():
     """`multiprocessing` passes over a module that it cannot import, without a word."""
-    for name in node.IMPORTED:
+    for name in nodes.IMPORTED:
         __import__(name)
 
 
 def test_tasks_that_run_end_with_the_executor():
     """Nothing listens at the address, so a task tries again and again."""
-    executor = node.ForkingExecutor(())
+    executor = nodes.ForkingExecutor(())
     executor.launch(replace(SPEC, parent_pid=None))
     (process,) = executor._running
     assert process.is_alive()
@@ -101,10 +101,14 @@ def until(fact, seconds=120.0):
 @pytest.mark.slow
 def test_no_process_of_a_client_outlives_the_others(tmp_path):
     with LocalFederation(tmp_path, 2, deal(tmp_path / "data", 2)) as federation:
-        for client, of_node in ((0, True), (1, False)):
-            process = federation.nodes[client]
-            assert until(lambda: len(descendants(process.pid)) >= 2), "an executor, and the process that it forks from"
-            family = {process.pid, *descendants(process.pid)}
-            os.kill(process.pid if of_node else min(family - {process.pid}), signal.SIGKILL)
-            assert until(lambda: process.poll() is not None and not family & {*marked(federation.mark)}), client
-            assert process.returncode == (-signal.SIGKILL if of_node else 0)
+        ends_with(federation, federation.nodes[0], "node")
+        ends_with(federation, federation.nodes[1], "executor")
+
+
+def ends_with(federation, node, killed):
+    """Kill one process of a client: all of them end."""
+    assert until(lambda: len(descendants(node.pid)) >= 2), "an executor, and the process that it forks from"
+    family = {node.pid, *descendants(node.pid)}
+    os.kill(node.pid if killed == "node" else min(family - {node.pid}), signal.SIGKILL)
+    assert until(lambda: node.poll() is not None and not family & {*marked(federation.mark)}), killed
+    assert node.returncode == (-signal.SIGKILL if killed == "node" else 0)
