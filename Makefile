@@ -7,7 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Bytecode is kept, also where images of containers forbid it: else each process compiles all that it imports.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses auto --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist worksteal --numprocesses
+# Slow tests wait for processes of their own: at least three at a time.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+SEVERAL := $(shell echo $$(( $(CORES) > 3 ? $(CORES) : 3 )))
 
 .PHONY: demo test test-slow coverage lint format types check clean
 
@@ -15,15 +18,15 @@ demo: $(VENV)/user
 	$(BIN)/phalanx demo
 
 test: $(VENV)/developer
-	$(PYTEST) -m "not slow"
+	$(PYTEST) auto -m "not slow"
 
 test-slow: $(VENV)/developer
-	$(PYTEST) -m slow
+	$(PYTEST) $(SEVERAL) -m slow
 
 coverage: $(VENV)/developer
 	$(BIN)/coverage erase
-	$(PYTEST) -m "not slow" --cov --cov-report= --cov-fail-under 0
-	$(PYTEST) -m slow --cov --cov-append --cov-report= --cov-fail-under 0
+	$(PYTEST) auto -m "not slow" --cov --cov-report= --cov-fail-under 0
+	$(PYTEST) $(SEVERAL) -m slow --cov --cov-append --cov-report= --cov-fail-under 0
 	$(BIN)/coverage report
 
 lint: $(VENV)/developer
