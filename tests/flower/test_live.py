@@ -14,10 +14,12 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from phalanx.cli.main import main
 from phalanx.flower import live
 from phalanx.flower.audit import read
 from phalanx.flower.certificates import make_certificates, make_node_key
@@ -238,9 +240,15 @@ def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
         for path in ("/", "/health", "/v1/control/start-run", "/v1/runtime/acquire-task"):
             with pytest.raises(urllib.error.HTTPError, match="403"):
                 urllib.request.urlopen(f"https://127.0.0.1:{door}{path}", b"", timeout=10, context=context)
-        results, run = federation.train("rounds", 1)
+        results, run = federation.train("rounds", 3)
+        wait_until(lambda: len(lines_of(results)) > 1)
+        shown = partial(ssl.get_server_certificate, ("127.0.0.1", door))
+        before = shown()
+        assert main(["flower", "certificates", "--renew", "--again", "--folder", str(tmp_path / "proxy")]) == 0
+        subprocess.run(["nginx", "-c", str(tmp_path / "nginx.conf"), "-s", "reload"], check=True, timeout=60)
+        wait_until(lambda: shown() != before)
         ends(federation, run)
-        assert set(lines_of(results)[1].verdicts) == {0, 1}
+        assert [set(line.verdicts) for line in lines_of(results)[1:]] == [{0, 1}] * 3, "no round lost a client by that"
 
         federation.kill_node(1)
         federation.node_certificates = tmp_path / "certificates" / "ca.crt"  # not of whom it finds at the proxy

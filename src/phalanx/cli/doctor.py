@@ -353,13 +353,19 @@ def _private(path: Path) -> Diagnosis:
     return Diagnosis("ok", str(path), "a private key, which only its owner can read")
 
 
+RENEWAL = "The coordinator renews it: `phalanx flower certificates --renew`."
+SUCCESSION = (
+    "The coordinator makes the next, and gives it to each client: `phalanx flower certificates --next_authority`."
+)
+
+
 def _certificate(path: Path) -> Iterator[Diagnosis]:
     """Yield findings on the validity of a certificate, and on its key and authority in the same folder."""
     from cryptography import x509  # noqa: PLC0415
 
-    again = "Make new ones (`phalanx flower certificates`), and give ca.crt to the clients."
+    again = RENEWAL if path.name == "server.crt" else SUCCESSION
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        certificate = x509.load_pem_x509_certificates(path.read_bytes())[-1]  # of several authorities, the newest
     except (ValueError, OSError) as error:
         yield Diagnosis("wrong", str(path), f"cannot be read as a certificate: {error}.", again)
         return
@@ -402,7 +408,8 @@ def _beside(path: Path, certificate: Any, again: str) -> Iterator[Diagnosis]:
                 yield Diagnosis("wrong", str(key), f"is not the key of {path.name}.", again)
     if authority.is_file():
         try:
-            certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
+            known = x509.load_pem_x509_certificates(authority.read_bytes())
+            certificate.verify_directly_issued_by(next((a for a in known if a.subject == certificate.issuer), known[0]))
         except (ValueError, TypeError, InvalidSignature):
             yield Diagnosis("wrong", str(path), f"is not signed by {authority.name} in its folder.", again)
         except OSError as error:

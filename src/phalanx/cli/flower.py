@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import dropwhile, takewhile
 from multiprocessing import get_all_start_methods
@@ -22,7 +23,17 @@ from phalanx.data import Digits
 from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.flower import live
 from phalanx.flower.audit import AUDIT, Entry, read
-from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
+from phalanx.flower.certificates import (
+    CA,
+    CA_KEY,
+    CERTIFICATE,
+    KEY,
+    certificate_of,
+    half_life,
+    make_certificates,
+    renew,
+    succeed,
+)
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.files import replace_durably
 from phalanx.flower.identity import COORDINATOR_KEY, EnrolmentRequest, Roster, as_text, load_key, new_key, public_text
@@ -272,20 +283,50 @@ def key(options: Options, console: Console) -> int:
 
 
 def certificates(options: Options, console: Console) -> int:
-    """Make the certificates of a coordinator."""
+    """Make the certificates of a coordinator, renew its own, or make the next authority."""
     if not 1 <= options.days <= CENTURY:
         raise InfeasibleError(f"--days must be 1 to {CENTURY}, got {options.days}.")
+    if options.renew and options.next_authority:
+        raise InfeasibleError("Give --renew or --next_authority: an authority signs from the renewal after it on.")
+    if options.renew or options.next_authority:
+        if options.hosts:
+            raise InfeasibleError("The hosts stay those of the certificate. Leave them out, or make new certificates.")
+        return (_renewed if options.renew else _succeeded)(options, console)
+    if not options.hosts:
+        raise InfeasibleError("Give HOSTS: names and addresses under which clients reach the coordinator.")
     check_folder(options.folder)
-    there = [name for name in (CA, CERTIFICATE, KEY) if (options.folder / name).exists()]
+    there = [name for name in (CA, CA_KEY, CERTIFICATE, KEY) if (options.folder / name).exists()]
     if there:
         raise InfeasibleError(
             f"There is a {options.folder / there[0]}, and who has that certificate would not know the coordinator by "
-            "another. Choose another --folder, or move it away."
+            "another. --renew replaces what expires. Else choose another --folder, or move it away."
         )
     make_certificates(options.folder, options.hosts, options.days)
     folder = escape(str(options.folder))
     console.print(f"For the SuperLink: {folder}/{CERTIFICATE} and {folder}/{KEY}.", soft_wrap=True)
     console.print(f"For each client: {folder}/{CA}.", soft_wrap=True)
+    console.print(f"For renewals only, so keep it offline: {folder}/{CA_KEY}.", soft_wrap=True)
+    return 0
+
+
+def _renewed(options: Options, console: Console) -> int:
+    due = half_life(certificate_of(options.folder))
+    if not options.again and datetime.now(UTC) < due:
+        console.print(f"Not due before {due:%Y-%m-%d}, half of its life. (--again renews it now.)", soft_wrap=True)
+        return 0
+    end = renew(options.folder, options.days, options.authority)
+    console.print(f"Renewed, to {end:%Y-%m-%d}. Clients need nothing. The server reads it when it is reloaded.",
+                  soft_wrap=True)  # fmt: skip
+    return 0
+
+
+def _succeeded(options: Options, console: Console) -> int:
+    by = succeed(options.folder)
+    console.print(
+        f"Give {escape(str(options.folder / CA))} to each client before {by:%Y-%m-%d}, when the certificate is renewed "
+        f"with the new {CA_KEY}. Until then clients may have either. The old {CA_KEY} is gone.",
+        soft_wrap=True,
+    )
     return 0
 
 
@@ -348,12 +389,12 @@ def readmit(options: Options, console: Console) -> int:
     """Readmit a client with a clean record."""
 
     def next_term(roster: Roster) -> dict[str, Any]:
-        found = next((m for m in roster.members if m.id == options.client), None)
-        if found is not None and found.revoked and not options.revoked:
+        found = roster.member(options.client)
+        if found.revoked and not options.revoked:
             raise InfeasibleError(
                 f"Client {found} is revoked. Give --revoked if it is to take part again all the same."
             )
-        return {"term": found.term + 1 if found else 1, "revoked": False}
+        return {"term": found.term + 1, "revoked": False}
 
     return _changed(options, console, "is let in again", next_term)
 
@@ -361,15 +402,22 @@ def readmit(options: Options, console: Console) -> int:
 def rotate(options: Options, console: Console) -> int:
     """Replace the key of a client."""
     made = EnrolmentRequest.load(options.request)
-    Roster.edit(options.roster, lambda roster: roster.rekeying(options.client, made))
-    console.print(f"Client {options.client} has a new key.")
+    changed = Roster.edit(options.roster, lambda roster: roster.rekeying(roster.member(options.client).id, made))
+    console.print(escape(f"{_who(changed, options)} has a new key."), soft_wrap=True)
     console.print(_compare(made), soft_wrap=True)
     return 0
 
 
+def _who(roster: Roster, options: Options) -> str:
+    found = roster.member(options.client)
+    return f"Client {found.id} ({found.name})"
+
+
 def _changed(options: Options, console: Console, what: str, fields: Callable[[Roster], Mapping[str, Any]]) -> int:
-    Roster.edit(options.roster, lambda roster: roster.changing(options.client, **fields(roster)))
-    console.print(f"Client {options.client} {what}.")
+    def edited(roster: Roster) -> Roster:
+        return roster.changing(roster.member(options.client).id, **fields(roster))
+
+    console.print(escape(f"{_who(Roster.edit(options.roster, edited), options)} {what}."), soft_wrap=True)
     return 0
 
 

@@ -592,11 +592,18 @@ def flower(action: str) -> Parser:
         parser.add_argument("--out", "-o", type=path, default=Path("request.json"), metavar="FILE", help=help_)
         parser.add_argument("--again", action="store_true", help="Write over a file that is there.")
     elif action == "certificates":
-        parser.add_argument("hosts", nargs="+", help="Names and addresses under which clients reach it.")
+        parser.add_argument("hosts", nargs="*", help="Names and addresses under which clients reach it.")
         help_ = "Where they go. (default: %(default)s)"
         parser.add_argument("--folder", type=path, default=Path("certificates"), help=help_)
         help_ = "For how long they are valid. (default: %(default)s)"
         parser.add_argument("--days", type=int, default=365, help=help_)
+        help_ = "Replace the coordinator's certificate once half of its life is over. Clients need nothing new."
+        parser.add_argument("--renew", action="store_true", help=help_)
+        parser.add_argument("--again", action="store_true", help="Renew it now, however young it is.")
+        help_ = "The authority's key, if it is not in the folder."
+        parser.add_argument("--authority", type=path, metavar="FILE", help=help_)
+        help_ = "Make the authority that signs from the next renewal on; clients get ca.crt again, which holds both."
+        parser.add_argument("--next_authority", action="store_true", help=help_)
     else:
         _add_roster(parser, action)
     return parser
@@ -623,7 +630,7 @@ def _add_roster(parser: Parser, action: str) -> None:
     if action == "enrol":
         parser.add_argument("request", type=path, help=help_)
     elif action not in ("roster", "coordinator"):
-        parser.add_argument("client", type=int, help="Its id.")
+        parser.add_argument("client", help="Its name or its id.")
     if action == "rotate":
         parser.add_argument("request", type=path, help=help_)
     if action == "readmit":

@@ -7,63 +7,206 @@ import datetime
 import ipaddress
 import os
 import re
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import NameOID
 
-from phalanx.flower.files import write_secret
+from phalanx.core import InfeasibleError
+from phalanx.flower.files import replace_durably, write_secret
 from phalanx.wording import shown
 
-CA, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
+CA, CA_KEY = "ca.crt", "ca.key"
+CERTIFICATE, KEY = "server.crt", "server.key"
 
+AUTHORITY_DAYS = 3650  # for which an authority is valid
+EARLIER = datetime.timedelta(minutes=5)  # clocks of nodes may run behind
 LONGEST = 253  # characters of the name of a host
 COMMON_NAME = 64  # characters of a name in a certificate; clients compare the alternative names
 
 
-def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> None:
+class Authority(NamedTuple):
+    """Who signs the coordinator's certificate."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+
+def make_certificates(
+    folder: Path, hosts: Sequence[str], days: int = 365, authority_days: int = AUTHORITY_DAYS
+) -> None:
     """Make a certificate authority for the federation, and a certificate of the coordinator signed by it.
 
-    The authority's private key is not kept, so new certificates mean a new authority.
-
     Args:
-        folder: receives ca.crt (which nodes need), server.crt and server.key.
+        folder: receives ca.crt (which nodes need), ca.key (which only renewals need), server.crt and server.key.
         hosts: names and addresses under which nodes reach the coordinator.
-        days: validity of the certificates.
+        days: for which the coordinator's certificate is valid.
+        authority_days: for which the authority is.
 
     Raises:
         ValueError: a host is neither an address nor a name.
     """
     names = [_general_name(host) for host in hosts]
     folder.mkdir(parents=True, exist_ok=True)
+    authority = _new_authority(authority_days)
+    (folder / CA).write_bytes(_pem(authority.certificate))
+    _replace_secret(folder / CA_KEY, _private(authority.key))
+    _certify(folder, authority, names, hosts[0][:COMMON_NAME], days)
+
+
+def renew(folder: Path, days: int = 365, authority_key: Path | None = None) -> datetime.datetime:
+    """Replace the coordinator's certificate and key; clients need nothing new, since the authority is the same.
+
+    Args:
+        folder: of the certificates.
+        days: for which the new one is valid.
+        authority_key: the authority's; `folder`/ca.key if not given.
+
+    Returns:
+        When the new certificate ends.
+
+    Raises:
+        InfeasibleError: a file is missing or is no such file, or the key is not that of an authority in ca.crt.
+    """
+    old, authority = certificate_of(folder), _authority_of(folder, authority_key)
+    names = list(old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    (common,) = old.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return _certify(folder, authority, names, str(common.value), days)
+
+
+def succeed(folder: Path, authority_days: int = AUTHORITY_DAYS) -> datetime.datetime:
+    """Make the authority that signs the next renewal; ca.crt then holds it and the one that signed the certificate.
+
+    Clients that have the new ca.crt accept both, so each can replace its own at any time before that renewal.
+
+    Returns:
+        By when all clients need the new ca.crt: the certificate's half-life, when it is renewed.
+
+    Raises:
+        InfeasibleError: the certificate has passed its half-life, so that clients would have too little time; or a
+            file is missing or is no such file.
+    """
+    current = certificate_of(folder)
+    if datetime.datetime.now(datetime.UTC) > half_life(current):
+        raise InfeasibleError(
+            f"{folder / CERTIFICATE} has passed half of its life. Renew it first, so that clients have time to get the "
+            "next authority: `phalanx flower certificates --renew`."
+        )
+    signed = [found for found in _authorities(folder) if _issued(found, current)]
+    authority = _new_authority(authority_days)
+    replace_durably(folder / CA, b"".join(map(_pem, [*signed, authority.certificate])))
+    _replace_secret(folder / CA_KEY, _private(authority.key))
+    return half_life(current)
+
+
+def certificate_of(folder: Path) -> x509.Certificate:
+    """Return the coordinator's certificate.
+
+    Raises:
+        InfeasibleError: there is none, or the file is none.
+    """
+    return _read(folder / CERTIFICATE)[0]
+
+
+def half_life(certificate: x509.Certificate) -> datetime.datetime:
+    """Return when half of a certificate's validity has passed: from then on it is renewed."""
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return begin + (end - begin) / 2
+
+
+def _authority_of(folder: Path, key: Path | None) -> Authority:
+    path = key or folder / CA_KEY
+    try:
+        loaded = load_pem_private_key(path.read_bytes(), None)
+    except FileNotFoundError as error:
+        raise InfeasibleError(
+            f"There is no {path}, the key of the authority. Name it with --authority if it is elsewhere. If it is "
+            "lost, make new certificates in another folder, and give their ca.crt to each client."
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise InfeasibleError(f"{path} holds no private key: {error}.") from error
+    for authority in _authorities(folder):
+        if isinstance(loaded, ec.EllipticCurvePrivateKey) and authority.public_key() == loaded.public_key():
+            return Authority(loaded, authority)
+    raise InfeasibleError(f"{path} is the key of no authority in {folder / CA}.")
+
+
+def _authorities(folder: Path) -> list[x509.Certificate]:
+    return _read(folder / CA)
+
+
+def _read(path: Path) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InfeasibleError(f"There is no {path}. `phalanx flower certificates HOST` makes certificates.") from error
+    except ValueError as error:
+        raise InfeasibleError(f"{path} holds no certificate: {error}.") from error
+
+
+def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _new_authority(days: int) -> Authority:
+    key = ec.generate_private_key(ec.SECP384R1())
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Phalanx federation {secrets.token_hex(4)}")])
+    builder = _builder(issuer, issuer, key.public_key(), days)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    signed = builder.add_extension(_usage(certifies=True), critical=True).sign(key, hashes.SHA384())
+    return Authority(key, signed)
+
+
+def _certify(
+    folder: Path, authority: Authority, names: Sequence[x509.GeneralName], common: str, days: int
+) -> datetime.datetime:
+    """Write a new certificate of the coordinator and its key; return when it ends."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+    builder = _builder(authority.certificate.subject, subject, key.public_key(), days)
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+    builder = builder.add_extension(issuer, critical=False).add_extension(_usage(certifies=False), critical=True)
+    made = builder.sign(authority.key, hashes.SHA384())
+    _replace_secret(folder / KEY, _private(key))
+    replace_durably(folder / CERTIFICATE, _pem(made))
+    return made.not_valid_after_utc
+
+
+def _builder(
+    issuer: x509.Name, subject: x509.Name, public: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
-    issuer_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Phalanx federation")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:COMMON_NAME])])
-    identifier = x509.SubjectKeyIdentifier.from_public_key(issuer_key.public_key())
+    builder = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number())
+    return builder.not_valid_before(now - EARLIER).not_valid_after(now + datetime.timedelta(days=days))
 
-    def builder_for(name: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        builder = x509.CertificateBuilder(issuer, name, public, x509.random_serial_number())
-        # five minutes back: clocks of nodes may run behind
-        begin = now - datetime.timedelta(minutes=5)
-        return builder.not_valid_before(begin).not_valid_after(now + datetime.timedelta(days=days))
 
-    authority = builder_for(issuer, issuer_key.public_key())
-    authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    authority = authority.add_extension(identifier, critical=False)
-    authority = authority.add_extension(_usage(certifies=True), critical=True)
-    server = builder_for(subject, key.public_key())
-    server = server.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    server = server.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    authority_key = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-    server = server.add_extension(authority_key, critical=False).add_extension(_usage(certifies=False), critical=True)
-    (folder / CA).write_bytes(authority.sign(issuer_key, hashes.SHA384()).public_bytes(Encoding.PEM))
-    (folder / CERTIFICATE).write_bytes(server.sign(issuer_key, hashes.SHA384()).public_bytes(Encoding.PEM))
-    _replace_secret(folder / KEY, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def make_node_key(path: Path) -> Path:

@@ -391,6 +391,22 @@ class Roster:
                 f"{mine}. Let the client make another with this key."
             )
 
+    def member(self, client: str) -> Member:
+        """Return the member of that name, or of that id.
+
+        Raises:
+            ValueError: there is none, or one has the name and another the id.
+        """
+        found = [m for m in self.members if client == str(m.id) or alike(m.name) == alike(client)]
+        if len(found) == 1:
+            return found[0]
+        what = "two clients of this name and this id" if found else f"no client {shown(client)}"
+        raise ValueError(f"There is {what} in the roster. Its clients are: {self._known}.")
+
+    @property
+    def _known(self) -> str:
+        return ", ".join(f"{m.id} ({m.name})" for m in self.members) or "none"
+
     def changing(self, client: int, **fields: Any) -> "Roster":
         """Return the roster with fields of one member replaced.
 
@@ -398,8 +414,7 @@ class Roster:
             ValueError: there is no such member.
         """
         if client not in {m.id for m in self.members}:
-            known = ", ".join(str(m.id) for m in self.members) or "none"
-            raise ValueError(f"There is no client {client} in the roster. Its clients are: {known}.")
+            raise ValueError(f"There is no client {client} in the roster. Its clients are: {self._known}.")
         return replace(self, members=tuple(replace(m, **fields) if m.id == client else m for m in self.members))
 
     @classmethod
