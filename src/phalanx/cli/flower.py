@@ -37,6 +37,7 @@ from phalanx.flower.certificates import (
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.files import replace_durably
 from phalanx.flower.identity import COORDINATOR_KEY, EnrolmentRequest, Roster, as_text, load_key, new_key, public_text
+from phalanx.flower.kit import COORDINATOR, OFFLINE, SITES, Consortium, write_kit
 from phalanx.flower.local import LOGS, ROSTER, LocalFederation
 from phalanx.flower.register import SERVED
 from phalanx.flower.status import STATUS
@@ -248,6 +249,24 @@ def watch(options: Options, console: Console) -> int:
         how = "did not begin"
     console.print(escape(f"The run {how}{f': {why}' if why else '.'}"), soft_wrap=True)
     return 1
+
+
+def kit(options: Options, console: Console) -> int:
+    """Write the kit of a consortium."""
+    check_folder(options.folder)
+    consortium = Consortium.load(options.consortium)
+    compared = write_kit(consortium, options.folder)
+    folder = options.folder
+    for line in (
+        f"For the machine of the coordinator: {folder / COORDINATOR}. It begins with README.md.",
+        f"For {plural(len(consortium.sites), 'site')}, an archive each, without any secret: {folder / SITES}.",
+        f"For a medium that is not connected: {folder / OFFLINE}, the keys of the authorities.",
+        "Each site compares, by telephone:",
+        f"    fingerprint of proxy-ca.crt   {compared['fingerprint']}",
+        f"    key of the coordinator        {compared['key']}",
+    ):
+        console.print(escape(line), soft_wrap=True)
+    return 0
 
 
 def node(options: Options, console: Console) -> int:

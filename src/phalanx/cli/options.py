@@ -553,6 +553,7 @@ FLOWER_ACTIONS = {
     "watch": "Watch a run that goes on: rounds, who is there, the last verdicts.",
     "coordinator": "Make the key by which clients know a coordinator, and its roster, which is empty.",
     "key": "Make a client's private key, and show the public one. The private key stays where it was made.",
+    "kit": "Write a consortium's kit: a folder for its coordinator, and an archive for each site.",
     "node": "Be a client's SuperNode: wait for tasks of the coordinator, and carry them out.",
     "request": "Sign a client's request to be enrolled, which proves that it holds its key.",
     "certificates": "Make the certificates of a coordinator, for TLS.",
@@ -577,6 +578,10 @@ def flower(action: str) -> Parser:
         help_ = "Where keys, logs and results go. (default: %(default)s)"
         parser.add_argument("--folder", type=path, default=Path("runs/flower"), help=help_)
         parser.add_argument("--again", action="store_true", help="Start over, even if a run was stopped in the folder.")
+    elif action == "kit":
+        parser.add_argument("consortium", type=path, help="A YAML file: `host`, `sites`, `schema`, `port`, `tolerate`.")
+        help_ = "Where it goes. (default: %(default)s)"
+        parser.add_argument("--folder", type=path, default=Path("kit"), help=help_)
     elif action == "node":
         _add_node(parser)
     elif action == "watch":

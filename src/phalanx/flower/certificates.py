@@ -105,7 +105,7 @@ def succeed(folder: Path, authority_days: int = AUTHORITY_DAYS) -> datetime.date
             f"{folder / CERTIFICATE} has passed half of its life. Renew it first, so that clients have time to get the "
             "next authority: `phalanx flower certificates --renew`."
         )
-    signed = [found for found in _authorities(folder) if _issued(found, current)]
+    signed = [found for found in authorities_of(folder) if _issued(found, current)]
     authority = _new_authority(authority_days)
     replace_durably(folder / CA, b"".join(map(_pem, [*signed, authority.certificate])))
     _replace_secret(folder / CA_KEY, _private(authority.key))
@@ -138,13 +138,18 @@ def _authority_of(folder: Path, key: Path | None) -> Authority:
         ) from error
     except (ValueError, TypeError) as error:
         raise InfeasibleError(f"{path} holds no private key: {error}.") from error
-    for authority in _authorities(folder):
+    for authority in authorities_of(folder):
         if isinstance(loaded, ec.EllipticCurvePrivateKey) and authority.public_key() == loaded.public_key():
             return Authority(loaded, authority)
     raise InfeasibleError(f"{path} is the key of no authority in {folder / CA}.")
 
 
-def _authorities(folder: Path) -> list[x509.Certificate]:
+def authorities_of(folder: Path) -> list[x509.Certificate]:
+    """Return the authorities that clients trust: one, or two while one gives way to the next.
+
+    Raises:
+        InfeasibleError: there is none, or the file is none.
+    """
     return _read(folder / CA)
 
 

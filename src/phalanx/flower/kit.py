@@ -1,0 +1,180 @@
+"""A kit for a consortium: one folder for its coordinator, one archive for each site.
+
+An archive holds no secret: a site makes its keys itself, and the coordinator's stay with the coordinator.  Whether an
+archive is the coordinator's, a site finds out by telephone: it compares the fingerprint of the authority and the
+coordinator's key.  The keys of the authorities are in a folder of their own, which belongs offline.
+"""
+
+import io
+import re
+import shlex
+import tarfile
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import msgspec
+from cryptography.hazmat.primitives import hashes
+
+from phalanx.core import InfeasibleError
+from phalanx.data.table_schema import SCHEMA_FILE, Schema
+from phalanx.flower.certificates import CA, CA_KEY, authorities_of, make_certificates, make_secret
+from phalanx.flower.identity import COORDINATOR_KEY, LONGEST_NAME, Roster, alike, new_key, public_text
+from phalanx.reading import contents, decoded, load
+from phalanx.wording import shown, visible
+
+COORDINATORS = {  # files of the coordinator: the template, and the name
+    "coordinator.md": "README.md", "nginx.conf": "nginx.conf", "config.toml": "config.toml",
+    "superlink.service": "phalanx-superlink.service", "superexec.service": "phalanx-superexec.service",
+    "dashboard.json": "dashboard.json",
+}  # fmt: skip
+OF_A_SITE = {"site.md": "README.md", "node.service": "phalanx-node.service"}
+LARGEST = 1_000_000  # bytes of the description of a consortium
+FOLDER = "/srv/phalanx"  # where the files lie on each machine
+LOOPBACK_DAYS = 3650  # of the certificate that only the coordinator's own machine sees
+COORDINATOR, OFFLINE, SITES = "coordinator", "offline", "sites"  # folders of a kit
+ROSTER = "roster.yaml"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One site.
+
+    Args:
+        name: by which it is enrolled.
+        contact: whom to ask there.
+    """
+
+    name: str
+    contact: str = "not given"
+
+
+@dataclass(frozen=True)
+class Consortium:
+    """Who takes part, and where they meet.
+
+    Args:
+        host: name or address under which sites reach the coordinator.
+        sites: those that take part.
+        schema: the file of the schema of their tables.
+        port: on which they reach it.
+        tolerate: how many of them may lie.
+
+    Raises:
+        InfeasibleError: names are empty, too long or twice there, or the figures make no sense.
+    """
+
+    host: str
+    sites: tuple[Site, ...]
+    schema: Path
+    port: int = 443
+    tolerate: int = 1
+
+    def __post_init__(self) -> None:
+        names = [alike(visible(site.name)) for site in self.sites]
+        for site in self.sites:
+            if not alike(site.name) or len(site.name) > LONGEST_NAME or visible(site.name) != site.name:
+                raise InfeasibleError(
+                    f"The name of a site must have 1 to {LONGEST_NAME} visible characters, got {shown(site.name)}."
+                )
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InfeasibleError(f"Two sites are called {shown(twice)}. Give each a name of its own.")
+        if not 1 <= self.port <= 65535:
+            raise InfeasibleError(f"port must be 1 to 65535, got {self.port}.")
+        if not 0 <= self.tolerate < len(self.sites) / 2:
+            raise InfeasibleError(
+                f"tolerate must be below half of the {len(self.sites)} sites, got {self.tolerate}: where half of them "
+                "lie, nothing tells which half."
+            )
+
+    @classmethod
+    def load(cls, path: Path) -> "Consortium":
+        """Read the description of a consortium from a YAML file; the file of its schema is found from there.
+
+        Raises:
+            InfeasibleError: the file is missing, or does not say what is needed.
+        """
+        if not path.is_file():
+            raise InfeasibleError(f"There is no file {path}.")
+        try:
+            found = load(decoded(contents(path, LARGEST), path.name), LARGEST)
+            known = {field.name for field in fields(cls)}
+            if isinstance(found, Mapping) and (unknown := sorted(map(str, {*found} - known))):
+                raise ValueError(f"it has no field {shown(unknown[0])}. Its fields are: {', '.join(sorted(known))}")
+            made = msgspec.convert(found, cls, dec_hook=lambda kind, value: kind(value))
+        except (ValueError, msgspec.ValidationError) as error:
+            raise InfeasibleError(f"{path} describes no consortium: {error}.") from error
+        return replace(made, schema=path.parent / made.schema)
+
+
+def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
+    """Write the kit of a consortium.
+
+    Args:
+        consortium: who takes part, and where they meet.
+        folder: receives `coordinator`, `sites` with an archive for each site, and `offline`.
+
+    Returns:
+        What each site compares by telephone: the `fingerprint` of the authority, and the coordinator's `key`.
+
+    Raises:
+        InfeasibleError: there is something in the folder already, or the schema cannot be used.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise InfeasibleError(f"There is something in {folder}, and keys are not written over. Choose another folder.")
+    Schema.load(consortium.schema)
+    schema, archives = consortium.schema.read_bytes(), archives_of(consortium.sites)
+    home, offline, sites = (folder / name for name in (COORDINATOR, OFFLINE, SITES))
+    for made in (home, offline, sites):
+        made.mkdir(parents=True, mode=0o700)
+    make_certificates(home / "certificates", ["127.0.0.1", "localhost"], LOOPBACK_DAYS)
+    make_certificates(home / "proxy", [consortium.host])
+    for name in ("certificates", "proxy"):
+        (home / name / CA_KEY).replace(offline / f"{name}-{CA_KEY}")
+    make_secret(home / "superexec.secret")
+    key = public_text(new_key(home / COORDINATOR_KEY))
+    Roster(coordinator=key).save(home / ROSTER)
+    (authority,) = authorities_of(home / "proxy")
+    compared = {"fingerprint": authority.fingerprint(hashes.SHA256()).hex(":").upper(), "key": key}
+    said = {
+        **compared, "folder": FOLDER, "host": consortium.host, "port": consortium.port, "tolerate": consortium.tolerate,
+        "count": len(consortium.sites), "sites": ", ".join(site.name for site in consortium.sites),
+        "archives": ", ".join(archives),
+        "ends": f"{authority.not_valid_after_utc:%Y-%m-%d}",
+    }  # fmt: skip
+    (home / SCHEMA_FILE).write_bytes(schema)
+    for name, kept in COORDINATORS.items():
+        (home / kept).write_text(_filled(name, said), encoding="utf-8")
+    for site, archive in zip(consortium.sites, archives, strict=True):
+        own = {"name": site.name, "quoted": shlex.quote(site.name), "contact": site.contact}
+        inside = {kept: _filled(name, {**said, **own}).encode() for name, kept in OF_A_SITE.items()}
+        inside |= {"proxy-ca.crt": (home / "proxy" / CA).read_bytes()}
+        _pack(sites / archive, {**inside, SCHEMA_FILE: schema})
+    return compared
+
+
+def archives_of(sites: Sequence[Site]) -> list[str]:
+    """Return the names of the sites' archives, each once."""
+    found = list[str]()
+    for site in sites:
+        plain = unicodedata.normalize("NFKD", site.name).replace("'", "").encode("ascii", "ignore").decode()
+        name = re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-").lower() or "site"
+        found.append(name if name not in found else f"{name}-{len(found) + 1}")
+    return [f"{name}.tar.gz" for name in found]
+
+
+def _filled(name: str, said: Mapping[str, Any]) -> str:
+    return Template((files("phalanx.flower") / "kit_files" / name).read_text(encoding="utf-8")).safe_substitute(said)
+
+
+def _pack(path: Path, inside: Mapping[str, bytes]) -> None:
+    """Write an archive; its files belong to nobody in particular."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in inside.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))

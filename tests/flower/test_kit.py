@@ -1,0 +1,254 @@
+"""A consortium's kit: what is in it, what is not, and a federation that is set up by nothing else."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from phalanx.cli.main import main
+from phalanx.core import InfeasibleError
+from phalanx.flower.certificates import authorities_of
+from phalanx.flower.demo import deal
+from phalanx.flower.kit import COORDINATOR, FOLDER, OFFLINE, SITES, Consortium, write_kit
+from phalanx.flower.live import lines
+from phalanx.flower.local import QUIET, free_ports, kill_tree
+from phalanx.flower.metrics import PrometheusMetrics
+from phalanx.runs.record import Record
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("St. Mary's", "Hôpital Lyon", "Klinik Süd")
+
+
+@pytest.fixture
+def described(tmp_path):
+    """The description of a consortium of three, and its schema."""
+    deal(tmp_path / "data", 3)
+    sites = "\n".join(f"  - name: {name}" for name in NAMES)
+    path = tmp_path / "hospitals.yaml"
+    path.write_text(
+        f"host: 127.0.0.1\nport: 4430\nschema: data/schema.json\nsites:\n{sites}\n    contact: it@example\n"
+    )
+    return path
+
+
+def inside(archive):
+    with tarfile.open(archive) as opened:
+        return {member.name: opened.extractfile(member).read() for member in opened.getmembers()}
+
+
+def test_an_archive_holds_no_secret_and_all_that_a_site_needs(described, tmp_path, capsys):
+    assert main(["flower", "kit", str(described), "--folder", str(tmp_path / "kit")]) == 0
+    said = capsys.readouterr().out
+    kit = tmp_path / "kit"
+    archives = sorted(path.name for path in (kit / SITES).iterdir())
+    assert archives == ["hopital-lyon.tar.gz", "klinik-sud.tar.gz", "st-marys.tar.gz"]
+    for archive in archives:
+        found = inside(kit / SITES / archive)
+        assert found.keys() == {"README.md", "phalanx-node.service", "proxy-ca.crt", "schema.json"}
+        assert not any(b"PRIVATE KEY" in content for content in found.values())
+        assert not any(b"$" in found[name] for name in ("README.md", "phalanx-node.service")), "all is filled in"
+        assert found["proxy-ca.crt"] == (kit / COORDINATOR / "proxy" / "ca.crt").read_bytes()
+        assert found["schema.json"] == (tmp_path / "data" / "schema.json").read_bytes()
+        key = re.search(r'coordinator="(ed25519:[^"]+)"', found["phalanx-node.service"].decode())[1]
+        assert key in said
+    assert "it@example" in inside(kit / SITES / "klinik-sud.tar.gz")["README.md"].decode()
+    assert "not given" in inside(kit / SITES / "st-marys.tar.gz")["README.md"].decode()
+
+
+def test_secrets_are_the_coordinators_and_those_of_the_authorities_lie_apart(described, tmp_path):
+    write_kit(Consortium.load(described), tmp_path / "kit")
+    private = {
+        str(path.relative_to(tmp_path / "kit")): path.stat().st_mode & 0o777
+        for path in (tmp_path / "kit").rglob("*")
+        if path.is_file() and (b"PRIVATE KEY" in path.read_bytes() or path.name == "superexec.secret")
+    }
+    keys = ("coordinator.pem", "superexec.secret", "proxy/server.key", "certificates/server.key")
+    wanted = [f"{OFFLINE}/proxy-ca.key", f"{OFFLINE}/certificates-ca.key", *(f"{COORDINATOR}/{key}" for key in keys)]
+    assert private == dict.fromkeys(wanted, 0o600)
+    assert all((tmp_path / "kit" / name).stat().st_mode & 0o077 == 0 for name in (OFFLINE, COORDINATOR, SITES))
+
+
+def test_the_fingerprint_is_that_which_openssl_shows(described, tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl")
+    compared = write_kit(Consortium.load(described), tmp_path / "kit")
+    (tmp_path / "proxy-ca.crt").write_bytes(inside(tmp_path / "kit" / SITES / "st-marys.tar.gz")["proxy-ca.crt"])
+    (command,) = [block for block in commands(tmp_path / "kit", "st-marys") if block.startswith("openssl")]
+    shown = subprocess.run(
+        shlex.split(command.replace(FOLDER, str(tmp_path))), capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip().endswith(compared["fingerprint"])
+
+
+def commands(kit, site):
+    """What a site's page has it type."""
+    text = inside(kit / SITES / f"{site}.tar.gz")["README.md"].decode()
+    return re.findall(r"^ {7}(\S.*)$", text, re.MULTILINE)
+
+
+def test_the_page_of_deployment_shows_the_same(described, tmp_path):
+    """The page is for one coordinator, and so is this kit: coordinator.example, port 443."""
+    described.write_text(described.read_text().replace("127.0.0.1", "coordinator.example").replace("4430", "443"))
+    write_kit(Consortium.load(described), tmp_path / "kit")
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    home = tmp_path / "kit" / COORDINATOR
+    for name, kind in (("nginx.conf", "nginx"), ("config.toml", "toml")):
+        assert (home / name).read_text() in re.findall(rf"^```{kind}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    words = " ".join(page.replace("\\\n", " ").split())
+    for unit in ("phalanx-superlink.service", "phalanx-superexec.service"):
+        assert " ".join(command_of(home / unit)).replace(f"{FOLDER}/venv/bin/", "") in words
+
+
+def test_the_dashboard_shows_figures_that_there_are(described, tmp_path):
+    write_kit(Consortium.load(described), tmp_path / "kit")
+    found = json.loads((tmp_path / "kit" / COORDINATOR / "dashboard.json").read_text())
+    queries = [target["expr"] for panel in found["panels"] for target in panel["targets"]]
+    named = {name for query in queries for name in re.findall(r"phalanx_\w+", query)}
+    pytest.importorskip("prometheus_client")
+    served = PrometheusMetrics(Counter, lambda: 0).registry.collect()
+    assert named <= {sample.name for family in served for sample in family.samples}
+    assert len(named) >= 6
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("port: 4430", "port: 0"), "port must be 1 to 65535"),
+        (("port: 4430", "tolerate: 2"), "tolerate must be below half of the 3 sites"),
+        (("port: 4430", "prot: 443"), "it has no field prot"),
+        (("host: 127.0.0.1\n", ""), "missing required field `host`"),
+        (("St. Mary's", "KLINIK  SÜD"), "Two sites are called klinik süd"),
+        (("St. Mary's", '""'), "must have 1 to 100 visible characters"),
+        (("St. Mary's", '"a\\nb"'), "must have 1 to 100 visible characters"),
+        (("data/schema", "data/none"), "none.json"),
+        (("host: 127.0.0.1", "host: 10.0.0.700"), "A host must be an address"),
+    ],
+)
+def test_what_makes_no_kit_is_said(described, tmp_path, capsys, change, why):
+    described.write_text(described.read_text().replace(*change))
+    assert main(["flower", "kit", str(described), "--folder", str(tmp_path / "kit")]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_keys_are_not_written_over(described, tmp_path):
+    write_kit(Consortium.load(described), tmp_path / "kit")
+    before = authorities_of(tmp_path / "kit" / COORDINATOR / "proxy")
+    with pytest.raises(InfeasibleError, match="keys are not written over"):
+        write_kit(Consortium.load(described), tmp_path / "kit")
+    assert authorities_of(tmp_path / "kit" / COORDINATOR / "proxy") == before
+
+
+# --- a federation by the kit
+
+
+def command_of(unit):
+    """The command of a unit of systemd."""
+    (found,) = re.findall(r"^ExecStart=((?:.*\\\n)*.*)$", unit.read_text(), re.MULTILINE)
+    return shlex.split(found.replace("\\\n", " "))
+
+
+class Machine:
+    """Where a unit's command is carried out, in a folder in place of /srv/phalanx."""
+
+    def __init__(self, folder, stack, ports):
+        self.folder, self.stack, self.ports = folder, stack, ports
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.environment = os.environ | QUIET | {"PATH": path, "FLWR_HOME": str(folder / "flwr"), "HOME": str(folder)}
+
+    def here(self, text):
+        text = text.replace(f"{FOLDER}/venv/bin", str(Path(sys.executable).parent)).replace(FOLDER, str(self.folder))
+        return text.replace(":8000", f":{self.ports[0]}")
+
+    def start(self, command):
+        with (self.folder / "log").open("ab") as log:
+            started = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, cwd=self.folder)
+        self.stack.callback(kill_tree, started)
+        return started
+
+    def unit(self, name, *more):
+        words = [self.here(word) for word in command_of(self.folder / name)]
+        return self.start([*(str(self.ports[0]) if word == "8000" else word for word in words), *more])
+
+    def does(self, command):
+        done = subprocess.run(["bash", "-c", self.here(command)], env=self.environment, cwd=self.folder, timeout=120,
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+def listens(port):
+    with socket.socket() as held:
+        return held.connect_ex(("127.0.0.1", port)) == 0
+
+
+def until(fact, said, seconds=300.0):
+    deadline = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < deadline, said()
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.waits
+def test_three_sites_train_with_nothing_but_the_kit(described, tmp_path):
+    if any(shutil.which(program) is None for program in ("nginx", "openssl", "ssh-keygen")):
+        pytest.skip("there is no nginx, openssl or ssh-keygen")
+    ports = free_ports(5)
+    described.write_text(described.read_text().replace("4430", str(ports[1])))
+    compared = write_kit(Consortium.load(described), tmp_path / "kit")
+    with ExitStack() as stack:
+        home = Machine(tmp_path / "kit" / COORDINATOR, stack, ports)
+        (home.folder / "flwr").mkdir()
+        (home.folder / "flwr" / "config.toml").write_text(home.here((home.folder / "config.toml").read_text()))
+        superlink = home.unit("phalanx-superlink.service")
+        until(lambda: listens(ports[0]), (home.folder / "log").read_text)
+        home.unit("phalanx-superexec.service")
+        folders = "".join(f"{name}_temp_path {home.folder};" for name in
+                          ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))  # fmt: skip
+        server = home.here((home.folder / "nginx.conf").read_text())
+        user = "user root; " if os.geteuid() == 0 else ""
+        (home.folder / "all.conf").write_text(
+            f"{user}daemon off; pid {home.folder}/pid; error_log {home.folder}/log; events {{}}"
+            f"http {{ access_log off; {folders} {server} }}"
+        )
+        home.start(["nginx", "-c", str(home.folder / "all.conf")])
+        for k, archive in enumerate(("st-marys", "hopital-lyon", "klinik-sud")):
+            site = Machine(tmp_path / archive, stack, ports)
+            site.folder.mkdir()
+            with tarfile.open(tmp_path / "kit" / SITES / f"{archive}.tar.gz") as opened:
+                opened.extractall(site.folder, filter="data")
+            shutil.copy(tmp_path / "data" / f"data-{k}.csv", site.folder / "patients.csv")
+            typed = [command for command in commands(tmp_path / "kit", archive) if "systemctl" not in command]
+            said = [
+                site.does(f"cd {FOLDER}; {line}") for line in typed if "journalctl" not in line and "cd " not in line
+            ]
+            assert compared["fingerprint"] in said[0]
+            assert said[1].strip() == compared["key"]
+            shutil.copy(site.folder / "request.json", home.folder / "request.json")
+            shutil.copy(site.folder / "node.pub", home.folder / "node.pub")
+            page = (home.folder / "README.md").read_text()
+            for line in re.findall(r"^    ((?:phalanx flower enrol|flwr supernode register) .*)$", page, re.MULTILINE):
+                home.does(line)
+            site.unit("phalanx-node.service", "--port", str(ports[2 + k]))
+        assert [line.split("  ")[-1].strip() for line in home.does(
+            f"phalanx flower roster --roster {FOLDER}/roster.yaml").splitlines()] == [*NAMES]  # fmt: skip
+        results = home.folder / "runs" / "hospitals"
+        config = (
+            f'roster="{FOLDER}/roster.yaml" schema="{FOLDER}/schema.json" folder="{FOLDER}/runs/hospitals" rounds=2'
+        )
+        home.does(f"flwr run {ROOT / 'examples' / 'flower'} here --run-config '{config}'")
+        until(lambda: (results / "summary.json").is_file(), (home.folder / "log").read_text)
+        assert Record.load(results).summary.status == "finished"
+        assert [{*line.verdicts} for line in lines(results)[1:]] == [{0, 1, 2}] * 2
+        assert superlink.poll() is None
