@@ -244,11 +244,10 @@ def test_three_sites_train_with_nothing_but_the_kit(described, tmp_path):
         assert [line.split("  ")[-1].strip() for line in home.does(
             f"phalanx flower roster --roster {FOLDER}/roster.yaml").splitlines()] == [*NAMES]  # fmt: skip
         results = home.folder / "runs" / "hospitals"
-        config = (
-            f'roster="{FOLDER}/roster.yaml" schema="{FOLDER}/schema.json" folder="{FOLDER}/runs/hospitals" rounds=2'
-        )
-        home.does(f"flwr run {ROOT / 'examples' / 'flower'} here --run-config '{config}'")
-        until(lambda: (results / "summary.json").is_file(), (home.folder / "log").read_text)
+        files = {"roster": "roster.yaml", "schema": "schema.json", "folder": "runs/hospitals"}
+        config = " ".join(f'{name}="{FOLDER}/{file}"' for name, file in files.items())
+        home.does(f"flwr run {ROOT / 'examples' / 'flower'} here --run-config '{config} rounds=2'")
+        until((results / "summary.json").is_file, (home.folder / "log").read_text)
         assert Record.load(results).summary.status == "finished"
         assert [{*line.verdicts} for line in lines(results)[1:]] == [{0, 1, 2}] * 2
         assert superlink.poll() is None
