@@ -22,6 +22,7 @@ from phalanx.attacks import Attack, SignFlip
 from phalanx.core import Algorithm
 from phalanx.data import Digits, Source
 from phalanx.fields import INFINITE, CheckedFields, PositiveFloat, bare, declared, range_of
+from phalanx.flower.kit import Consortium, Site
 from phalanx.models import MLP, LoRA, Model
 from phalanx.weighting import Ignore
 
@@ -35,6 +36,7 @@ EXAMPLES = {  # of types that a field requires
 NEEDED = {  # by classes that not every example suits
     LoRA: {"model": MLP(), "layers": ("0",)},
     Quorum: {"algorithm": FedAvg(aggregate=Median())},
+    Consortium: {"sites": (Site("Lyon"), Site("Ulm"), Site("Bern")), "schema": Path("schema.json")},
 }
 
 

@@ -102,7 +102,7 @@ def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsy
         (["up", "--client", "2"], "There is no option --client. Did you mean --clients?"),
         (
             [],
-            "Give a command: up, watch, coordinator, key, node, request, certificates, enrol, revoke, readmit, rotate,",
+            "Give a command: up, watch, coordinator, key, kit, node, request, certificates, enrol, revoke, readmit,",
         ),
         (
             ["enroll"],

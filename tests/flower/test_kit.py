@@ -124,7 +124,7 @@ def test_the_dashboard_shows_figures_that_there_are(described, tmp_path):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (("port: 4430", "port: 0"), "port must be 1 to 65535"),
+        (("port: 4430", "port: 0"), "at `$.port`"),
         (("port: 4430", "tolerate: 2"), "tolerate must be below half of the 3 sites"),
         (("port: 4430", "prot: 443"), "it has no field prot"),
         (("host: 127.0.0.1\n", ""), "missing required field `host`"),

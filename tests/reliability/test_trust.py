@@ -106,7 +106,8 @@ def commands(where):
         "file": where / "study.yaml", "sizes": where / "sizes.csv", "name": "Site", "client": 0, "hosts": "localhost",
         "key": "ed25519:" + "A" * 43 + "=", "data": where / "sizes.csv", "subject": "Median",
         "files": where / "sizes.csv", "target": "size", "schema": where / "schema.json", "table": where / "sizes.csv",
-        "statistics": where / "site.json", "superlink": "127.0.0.1:9", "consortium": where / "none.yaml", "root_certificates": where / "none.crt",
+        "statistics": where / "site.json", "superlink": "127.0.0.1:9",
+        "consortium": where / "none.yaml", "root_certificates": where / "none.crt",
         "auth_supernode_private_key": where / "none", "node_config": "key='none.pem'",
         "coordinator": "ed25519:" + "A" * 43 + "=", "request": where / "request.json",
     }  # fmt: skip

@@ -275,14 +275,14 @@ def node(options: Options, console: Console) -> int:
         raise InfeasibleError(
             "This operating system cannot fork processes. Use `flower-supernode`, of the same options."
         )
-    from phalanx.flower.node import run  # noqa: PLC0415  (only this command needs it, and it is slow to import)
-
     given = [("--superlink", options.superlink), ("--root-certificates", options.root_certificates),
              ("--auth-supernode-private-key", options.auth_supernode_private_key),
              ("--node-config", options.node_config), ("--trusted-entities", options.trusted_entities)]  # fmt: skip
     for name, value in given[1:3]:
         if not value.is_file():
             raise InfeasibleError(f"There is no file {value}, which {name} names.")
+    from phalanx.flower.node import run  # noqa: PLC0415  (only this command needs it, and it is slow to import)
+
     run([word for name, value in given if value is not None for word in (name, str(value))], options.host, options.port)
     return 0
 

@@ -15,13 +15,16 @@ from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from cryptography.hazmat.primitives import hashes
+from msgspec import Meta
+from typing_extensions import override
 
 from phalanx.core import InfeasibleError
 from phalanx.data.table_schema import SCHEMA_FILE, Schema
+from phalanx.fields import CheckedFields, NonNegativeInt
 from phalanx.flower.certificates import CA, CA_KEY, authorities_of, make_certificates, make_secret
 from phalanx.flower.identity import COORDINATOR_KEY, LONGEST_NAME, Roster, alike, new_key, public_text
 from phalanx.reading import contents, decoded, load
@@ -54,7 +57,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Consortium:
+class Consortium(CheckedFields):
     """Who takes part, and where they meet.
 
     Args:
@@ -71,10 +74,12 @@ class Consortium:
     host: str
     sites: tuple[Site, ...]
     schema: Path
-    port: int = 443
-    tolerate: int = 1
+    port: Annotated[int, Meta(ge=1, le=65535)] = 443
+    tolerate: NonNegativeInt = 1
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = [alike(visible(site.name)) for site in self.sites]
         for site in self.sites:
             if not alike(site.name) or len(site.name) > LONGEST_NAME or visible(site.name) != site.name:
@@ -83,9 +88,7 @@ class Consortium:
                 )
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise InfeasibleError(f"Two sites are called {shown(twice)}. Give each a name of its own.")
-        if not 1 <= self.port <= 65535:
-            raise InfeasibleError(f"port must be 1 to 65535, got {self.port}.")
-        if not 0 <= self.tolerate < len(self.sites) / 2:
+        if self.tolerate >= len(self.sites) / 2:
             raise InfeasibleError(
                 f"tolerate must be below half of the {len(self.sites)} sites, got {self.tolerate}: where half of them "
                 "lie, nothing tells which half."
