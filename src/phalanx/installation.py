@@ -2,13 +2,48 @@
 
 import json
 import shlex
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 NAME = "phalanx-fl"
 DATA_DIR = "PHALANX_DATA"  # environment variable: the folder of the data sets, if no other is named
+
+
+def optional(package: str, user: str, extra: str) -> Any:
+    """Return a module of an optional package, which is imported.
+
+    Args:
+        package: the import path of the module.
+        user: what needs it, for the message.
+        extra: see `installation`.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed, or is there and cannot be imported.
+    """
+    name = package.partition(".")[0]
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] == name:
+            message = f"{user} needs the package {name}. Install it: {installation(extra)}."
+            raise ModuleNotFoundError(message, name=name) from error
+        raise broken(package, user, extra, error) from error
+    except Exception as error:  # of any kind: the package is somebody else's
+        raise broken(package, user, extra, error) from error
+
+
+def broken(package: str, user: str, extra: str, error: Exception) -> ModuleNotFoundError:
+    """Return the error of a package that is installed, and cannot be imported."""
+    said = (str(error).splitlines() or [""])[0].rstrip(".")
+    return ModuleNotFoundError(
+        f"{user} needs the package {package}, which is there and cannot be imported: {type(error).__name__}: {said}. "
+        f"Install versions that fit each other: {installation(extra)}.",
+        name=package,
+    )
 
 
 def installation(extra: str) -> str:

@@ -140,7 +140,7 @@ def test_onnx_that_is_missing_is_named_with_the_remedy(done, tmp_path, capsys, m
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     status, _, err = said(capsys, "export", done, "--format", "onnx", "-o", tmp_path / "x")
     assert status == 2
-    assert "The format onnx needs the packages onnx and onnxscript. Install them: pip install" in err
+    assert "The format onnx needs the package onnxscript. Install it: pip install" in err
     assert "[onnx]" in err
 
 

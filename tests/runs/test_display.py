@@ -84,9 +84,7 @@ def test_other_rows_and_a_missing_package_are_refused(monkeypatch):
     with pytest.raises((ValueError, TypeError)):
         made().frame(by="class")
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(
-        ModuleNotFoundError, match=r"Record.frame needs the package pandas. Install it: pip install pandas"
-    ):
+    with pytest.raises(ModuleNotFoundError, match=r"Record.frame needs the package pandas. Install it: pip install"):
         made().frame()
 
 

@@ -12,9 +12,11 @@ import json
 import math
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, NamedTuple
 
 from phalanx.cli import advice
@@ -316,6 +318,10 @@ def _read(kind: Any, before: Any, value: Any, path: str) -> Any:
             return _as(member, kind, before, value, path)
         except _UnfitError as unfit:
             reasons.append(str(unfit))
+    if isinstance(value, Text) and not isinstance(_loaded(value), (list, tuple, NoneType)):  # one value of a list
+        for member in filter(_is_repeated, members(kind)):
+            with suppress(_UnfitError, ConfigurationError):
+                return _sequence(member, [value], path)
     name = value.get(CLASS, value) if isinstance(value, dict) else value
     given = shown(name if isinstance(name, str) else json.dumps(name, default=str)) or "nothing"
     if is_group(kind) and not isinstance(value, Text):
@@ -401,10 +407,15 @@ def _number(given: Any) -> float:
     return float(given)
 
 
+def _is_repeated(member: Any) -> bool:
+    """Return whether a type is a sequence of any length, whose items are all of one type."""
+    kinds = typing.get_args(member)
+    return typing.get_origin(member) in SEQUENCES and len(kinds) - (kinds[-1] is Ellipsis) == 1
+
+
 def _sequence(member: Any, given: Any, path: str) -> Any:
     """Return a list as the declared kind of sequence."""
-    kinds, kept = typing.get_args(member), SEQUENCES[typing.get_origin(member)]
-    repeated = len(kinds) == 1 or (len(kinds) == 2 and kinds[1] is Ellipsis)
+    kinds, kept, repeated = typing.get_args(member), SEQUENCES[typing.get_origin(member)], _is_repeated(member)
     if not isinstance(given, (list, tuple)) or not (repeated or len(kinds) == len(given)):
         raise _UnfitError
     pairs = zip([kinds[0]] * len(given) if repeated else kinds, given, strict=True)

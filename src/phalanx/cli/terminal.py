@@ -40,11 +40,12 @@ def results(records: Sequence[Record]) -> Table:
     """Return a table with one line per run: accuracy or loss, exclusions, and their agreement with the truth."""
     attacked = any(record.summary.final.attack_success is not None for record in records)
     texts = any(record.summary.final.perplexity is not None for record in records)
+    extra = dict.fromkeys(name for record in records for name in record.summary.final.extra)
     table = _table("Results")
     table.add_column("run", min_width=20)
     losses = any(_has_loss_only(record) for record in records)
     more = [*(["loss"] if losses else []), *(["perplexity"] if texts else []), *(["attack"] if attacked else [])]
-    for heading in ("final", "best", "excluded", "precision", "recall", *more, "time"):
+    for heading in ("final", "best", "excluded", "precision", "recall", *more, *map(escape, extra), "time"):
         table.add_column(heading, justify="right", no_wrap=True)
     for record in records:
         s = record.summary
@@ -61,6 +62,7 @@ def results(records: Sequence[Record]) -> Table:
             *([_three(s.final.loss)] if losses else []),
             *([_three(s.final.perplexity)] if texts else []),
             *([percent(s.final.attack_success)] if attacked else []),
+            *(_three(s.final.extra.get(name)) for name in extra),
             f"{s.wall_seconds:.1f} s",
         )
     return table

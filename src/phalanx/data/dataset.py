@@ -19,6 +19,8 @@ from phalanx.data.tables import Classes, TableReading, read_frame
 from phalanx.wording import plural
 
 Inputs = Tensor | Mapping[str, Tensor]  # of a batch, or of all examples; several by name
+BATCH = 1000  # items of a column of Hugging Face that are read at once
+COLOURS = frozenset({"RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB"})  # of images, which are never mixed
 NO_LABEL = -100  # marks a position without a label in a sequence; torch's cross_entropy ignores it by default
 
 
@@ -377,6 +379,11 @@ class Dataset:
                 f"There is no column {' or '.join(map(repr, missing))}; the columns are {list(dataset.column_names)}."
             )
         y = np.asarray(dataset.with_format("numpy")[label][:])
+        if y.dtype.kind == "f" and (gaps := np.isnan(y)).any():
+            raise ValueError(
+                f"Labels are missing in column {label!r}, in {int(gaps.sum())} of {plural(len(y), 'example')} (the "
+                f"first: example {int(gaps.reshape(len(y), -1).any(1).argmax())}). Leave them out."
+            )
         if len(y) and (y.ndim != 1 or y.dtype.kind not in "iub"):
             remedy = f"Number the classes first: dataset.class_encode_column({label!r})."
             raise ValueError(
@@ -415,8 +422,23 @@ def _column(dataset: Any, name: str) -> Iterator[object]:
         view = dataset.with_format("numpy", dtype=np.uint8)
     else:
         view = dataset.with_format("numpy")
-    for batch in view.select_columns([name]).iter(batch_size=1000):
-        yield from batch[name]
+    only = view.select_columns([name])
+    for first in range(0, len(only), BATCH):
+        try:
+            items = only[first : first + BATCH][name]
+        except OSError:  # an image of the batch, which is looked for
+            items = (_item(only, name, i) for i in range(first, min(first + BATCH, len(only))))
+        yield from items
+
+
+def _item(dataset: Any, name: str, i: int) -> object:
+    """Return an item of a column; raise `ValueError` if it is an image that cannot be decoded."""
+    try:
+        return dataset[i][name]
+    except OSError as error:
+        raise ValueError(
+            f"Example {i} cannot be decoded: {str(error).rstrip('.')}. Leave it out, or repair it."
+        ) from error
 
 
 def _label(label: object, i: int) -> int:
@@ -429,6 +451,7 @@ def _label(label: object, i: int) -> int:
 def _stacked(inputs: Iterable[object], n: int) -> Tensor:
     """Return one tensor (n, *shape) of n inputs, written one by one, so that memory is needed only once."""
     x: Tensor | None = None
+    known = ""  # colours of images
     for i, item in enumerate(inputs):
         value = _tensor(item, i)
         if x is None:
@@ -438,6 +461,8 @@ def _stacked(inputs: Iterable[object], n: int) -> Tensor:
                 f"All inputs must have one shape and type. The first has {tuple(x.shape[1:])} and {x.dtype}, "
                 f"example {i} has {tuple(value.shape)} and {value.dtype}. Resize, pad or convert them first."
             )
+        if (colours := getattr(item, "mode", "")) in COLOURS and colours != (known := known or colours):
+            raise ValueError(f"All images must have the same colours, example {i} is {colours}, earlier ones {known}.")
         x[i] = value
     if x is None:
         raise ValueError("The data set is empty, so the shape of its examples is unknown. Give at least one example.")
@@ -451,6 +476,8 @@ def _tensor(item: object, i: int) -> Tensor:
     _check_unmasked(item)
     image = hasattr(item, "getbands")  # a PIL image, recognised without importing PIL
     try:
+        if getattr(item, "mode", "") in ("I", "F"):
+            raise ValueError("its pixels have 32 bits, whose range is not known. Give them as an array of numbers")
         array = _pixels(item) if image else np.asarray(item)
     except ValueError as error:  # a ragged list
         raise ValueError(f"Example {i} is not one array of numbers: {error}.") from error

@@ -15,6 +15,7 @@ LEAST_ROWS = 20  # below which a column can predict the labels by chance
 MOST_CLASSES = 50  # labels that a column is compared with
 WRONG = 0.005  # share of rows in which a column that predicts the labels may be wrong
 LEAST_VALUES = 10  # different numbers above 0 of a column in which 0 is noticed
+FAR = 3.0  # ranges of the other numbers of a column, between these and one that may stand for a missing value
 MERGED = 2.5e-4  # rounding, as a share of a column's range, above which different values are one in float32
 SHOWN = 5  # findings of one kind that are listed
 
@@ -208,6 +209,32 @@ def zeros(columns: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
                 "stands for a missing value, empty these cells, and set impute.",
                 error=False,
             )
+
+
+def fills(columns: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
+    """Yield the columns in which a number of several rows is far from all others, as one for a missing value is.
+
+    Far is `FAR` times the range of the others, of which there are at least `LEAST_VALUES` different ones.
+
+    Args:
+        columns: (n,) each, by name; NaN where a number is missing.
+    """
+    for name, values in columns.items():
+        held = values[np.isfinite(values)]
+        for extreme in (held.min(), held.max()) if len(held) else ():
+            others = held[held != extreme]
+            if extreme == 0 or len(held) - len(others) < 2 or len(np.unique(others)) < LEAST_VALUES:
+                continue
+            nearest = others.min() if extreme < others.min() else others.max()
+            if abs(nearest - extreme) > FAR * (others.max() - others.min()):
+                count = len(held) - len(others)
+                yield Finding(
+                    "fill",
+                    name,
+                    f"Column {name!r} is {extreme:.15g} in {count:,} of {plural(len(values), 'row')}, and far from it "
+                    "in all others. If that stands for a missing value, list it in missing, and set impute.",
+                    error=False,
+                )
 
 
 def leaks(columns: Mapping[str, npt.NDArray[Any]], labels: npt.NDArray[np.int64] | None) -> Iterator[Finding]:

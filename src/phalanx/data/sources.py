@@ -17,7 +17,7 @@ from typing_extensions import override
 from phalanx.data.dataset import Dataset
 from phalanx.data.files import TEN, Bytes, read_cifar10, read_idx
 from phalanx.fields import CheckedFields, PositiveInt
-from phalanx.installation import installation
+from phalanx.installation import optional
 
 
 class Source(CheckedFields, ABC):
@@ -236,11 +236,7 @@ class HuggingFace(Source):
         return replace(splits[0], classes=classes), replace(splits[1], classes=classes)
 
     def _splits(self, data_dir: Path | None) -> list[Any]:
-        try:
-            import datasets  # noqa: PLC0415  (optional)
-        except ImportError as error:
-            message = f"HuggingFace needs the package datasets. Install it: {installation('huggingface')}."
-            raise ModuleNotFoundError(message) from error
+        datasets = optional("datasets", "HuggingFace", "huggingface")
         for folder in [Path(self.path), *([Path(data_dir) / self.path] if data_dir else [])]:
             if any((folder / mark).is_file() for mark in ("dataset_dict.json", "state.json")):
                 return self._chosen(datasets.load_from_disk(str(folder)))

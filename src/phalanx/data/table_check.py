@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.data.findings import Finding, leaks, zeros
+from phalanx.data.findings import Finding, fills, leaks, zeros
 from phalanx.data.table_columns import ReadColumn
 from phalanx.data.table_files import CSV, TableFile, line_of
 from phalanx.data.table_schema import Schema
@@ -115,6 +115,7 @@ def _remarks(schema: Schema, frame: Any, read: Mapping[str, ReadColumn]) -> Iter
             only = f"Column {name!r} is 0 in every row. If 0 stands for a missing value, say so in the schema."
             yield Finding("zero", name, only, error=False)
     yield from zeros(numbers)
+    yield from fills(numbers)
     target = read.get(schema.target.name)
     if classes and target is not None:
         labels = np.unique(target.cells.astype(str), return_inverse=True)[1]

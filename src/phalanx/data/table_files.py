@@ -39,7 +39,7 @@ from phalanx.data.tables import (
     with_truths,
 )
 from phalanx.fields import PositiveInt
-from phalanx.installation import DATA_DIR, installation
+from phalanx.installation import DATA_DIR, installation, optional
 from phalanx.reading import file_digest, table_reader
 from phalanx.rng import numpy_generator
 from phalanx.wording import plural, shown
@@ -488,9 +488,4 @@ def _joined(frames: Sequence[Any]) -> Any:
 
 def _pandas(name: str) -> Any:
     """Return the package pandas."""
-    try:
-        import pandas  # noqa: PLC0415  (optional)
-    except ImportError as error:
-        message = f"{name} needs the package pandas. Install it: {installation('tables')}."
-        raise ModuleNotFoundError(message) from error
-    return pandas
+    return optional("pandas", name, "tables")

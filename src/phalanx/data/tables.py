@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from phalanx.data.findings import Finding, as_number_column, is_number, leaks, near, zeros
+from phalanx.data.findings import Finding, as_number_column, fills, is_number, leaks, near, zeros
 from phalanx.wording import plural, shown
 
 FILE = "file of the row"  # a column that names the owner of each row
@@ -253,7 +253,7 @@ def _findings(
             found += near(_known(frame[name]), name, what)
     columns = {str(name): _values(frame[name]) if name in texts else _numbers(frame[name]) for name in inputs}
     numbers = {name: cells for name, cells in columns.items() if name not in {*map(str, texts)}}
-    return (*found, *zeros(numbers), *leaks(columns, None if labels is None else labels.numpy()))
+    return (*found, *zeros(numbers), *fills(numbers), *leaks(columns, None if labels is None else labels.numpy()))
 
 
 def check_frame(frame: Any) -> None:

@@ -10,6 +10,7 @@ from phalanx.core import InfeasibleError
 from phalanx.experiments.grid import Labels
 from phalanx.experiments.statistics import Estimate, PairedTest, holm, paired
 from phalanx.experiments.trace import Trace
+from phalanx.installation import optional
 from phalanx.runs.plan import Run
 
 if TYPE_CHECKING:
@@ -223,11 +224,8 @@ class Results:
         Raises:
             ModuleNotFoundError: pandas is not installed.
         """
-        try:
-            import pandas  # noqa: PLC0415  (optional)
-        except ImportError as error:
-            raise ModuleNotFoundError("frame needs the package pandas. Install it: pip install pandas.") from error
-        return pandas.DataFrame(self.records())
+        frame: DataFrame = optional("pandas", "frame", "tables").DataFrame(self.records())
+        return frame
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows of `frame` as mappings."""

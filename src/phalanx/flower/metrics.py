@@ -10,7 +10,7 @@ from typing import Any
 
 from phalanx.core import InfeasibleError, Progress
 from phalanx.flower.status import STANDINGS, Standing
-from phalanx.installation import installation
+from phalanx.installation import optional
 
 HOST = "127.0.0.1"
 SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)  # borders of the histogram
@@ -42,10 +42,7 @@ class PrometheusMetrics:
     """
 
     def __init__(self, counts: Callable[[], Mapping[Standing, int]], suspicious: Callable[[], int]) -> None:
-        try:
-            import prometheus_client as prometheus  # noqa: PLC0415  (an optional dependency)
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(f"Metrics need Prometheus' client: {installation('metrics')}.") from error
+        prometheus = optional("prometheus_client", "The metrics of a coordinator", "metrics")
         self.registry = prometheus.CollectorRegistry()
         kept: dict[str, Any] = {"registry": self.registry}
         self._steps = prometheus.Counter("phalanx_steps", "Rounds, or arrivals.", **kept)

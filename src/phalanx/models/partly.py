@@ -9,7 +9,7 @@ from torch import nn
 from typing_extensions import override
 
 from phalanx.fields import PositiveInt
-from phalanx.installation import installation
+from phalanx.installation import optional
 from phalanx.models.model import Model
 
 
@@ -83,17 +83,14 @@ class LoRA(Model):
             ValueError: no layer, or no parameter to train, has such a name.
             ModuleNotFoundError: peft is not installed.
         """
-        try:
-            from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415  (optional, and slow to import)
-        except ImportError as error:
-            raise ModuleNotFoundError(f"LoRA needs the package peft: {installation('lora')}.") from error
+        peft = optional("peft", "LoRA", "lora")  # slow to import
         module = self.model.build(shape, classes).to(getattr(torch, self.base))
-        settings = LoraConfig(
+        settings = peft.LoraConfig(
             r=self.rank,
             lora_alpha=self.alpha,
             target_modules=list(self.layers),
         )
-        adapted: nn.Module = inject_adapter_in_model(settings, module)
+        adapted: nn.Module = peft.inject_adapter_in_model(settings, module)
         names = [name for name, _ in adapted.named_parameters()]
         if unknown := [pattern for pattern in self.train if not any(fnmatchcase(name, pattern) for name in names)]:
             raise ValueError(f"No parameter has a name like {', '.join(unknown)}. Choose some of: {', '.join(names)}.")

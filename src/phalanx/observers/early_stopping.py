@@ -10,6 +10,7 @@ from phalanx.training.evaluation import Metrics
 
 Metric = Literal["accuracy", "loss", "worst_client_accuracy", "attack_success"]
 LOWER = ("loss", "attack_success", "perplexity", "Error", "Distance", "Loss")  # ends of metrics that improve by falling
+SHARES = ("accuracy", "worst_client_accuracy")  # which are NaN if the task has no accuracy
 
 
 class EarlyStopping:
@@ -68,7 +69,8 @@ class EarlyStopping:
         if self._watched is None:
             defined = known["accuracy"] is not None and not math.isnan(known["accuracy"])
             self._watched = "accuracy" if defined or known["loss"] is None else "loss"
-        names = [name for name, value in known.items() if value is not None]
+        lacking = {name for name in SHARES if measured.loss is not None and known[name] != known[name]}  # NaN
+        names = [name for name, value in known.items() if value is not None and name not in lacking]
         if self._watched not in (names if self._best is None and not self._without else known):
             raise InfeasibleError(
                 f"Early stopping watches {self._watched!r}, which this run does not measure. It measures "

@@ -20,7 +20,7 @@ from phalanx.report.ledger import ClientLedger, attacked
 from phalanx.report.names import distinct
 from phalanx.report.run import section
 from phalanx.report.speed import speed
-from phalanx.report.tables import columns
+from phalanx.report.tables import Cell, columns
 from phalanx.report.words import NONE, clock, ids
 from phalanx.runs.files import write as write_file
 from phalanx.wording import plural, readable
@@ -105,6 +105,7 @@ def render(records: "Sequence[Record]", title: str) -> str:
         pictures=accuracy.pictures(records, looks),
         speed=speed(records),
         late_columns=lateness.COLUMNS,
+        absent=Cell(NONE),
         columns=columns([run.row for run in runs], clock(record.config for record in records)),
         unfolded=len(runs) <= OPEN,
         version=records[0].summary.provenance.phalanx or "",

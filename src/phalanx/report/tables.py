@@ -27,6 +27,8 @@ COLUMNS = {
     "wall": "Wall time",
 }
 
+EXTRA = "extra: "  # before the name of a further metric of a task
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -92,11 +94,18 @@ def columns(rows: Sequence[Mapping[str, Cell]], clock: str) -> dict[str, str]:
         shown.update(filtered)
     shown.update(key for key in ("perplexity", "attack") if any(row[key].text != NONE for row in rows))
     labels = COLUMNS | {"seconds": clock.capitalize()}
-    return {key: label for key, label in labels.items() if key in shown}
+    further = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
+    out = dict[str, str]()
+    for key, label in labels.items():
+        if key in shown:
+            out[key] = label
+        if key == "perplexity":
+            out |= {key: key.removeprefix(EXTRA) for key in further}
+    return out
 
 
 def comparison(ledger: ClientLedger) -> dict[str, Cell]:
-    """Return the run's row in the comparison, by the keys of COLUMNS."""
+    """Return the run's row in the comparison, by the keys of COLUMNS, and of the further metrics of its task."""
     summary, final, best = ledger.record.summary, ledger.record.summary.final, ledger.record.summary.best
     found, filtered = summary.detection, summary.filtered
     wrong = None if found is None else found.false_positives
@@ -116,6 +125,7 @@ def comparison(ledger: ClientLedger) -> dict[str, Cell]:
         "weight": _share(ledger.byzantine_share) if attacked(ledger.record) else Cell(NONE),
         "seconds": Cell(duration(summary.seconds), summary.seconds),
         "wall": Cell(duration(summary.wall_seconds), summary.wall_seconds),
+        **{f"{EXTRA}{visible(name)}": _cell(value, "{:.3g}") for name, value in final.extra.items()},
     }
 
 
@@ -138,6 +148,7 @@ def tiles(ledger: ClientLedger) -> tuple[tuple[str, Cell, str], ...]:
     out = [("final accuracy", row["accuracy"], note), ("worst client", row["worst"], basis)]
     if summary.final.accuracy is None and summary.final.loss is not None:
         out = [("final loss", row["loss"], "mean over honest clients")]
+    out += [(f"final {key.removeprefix(EXTRA)}", cell, "") for key, cell in row.items() if key not in COLUMNS]
     if attackers:
         out.append(("Byzantine excluded", row["excluded"], "clients that attack"))
     if honest:

@@ -20,7 +20,7 @@ from math import isfinite
 from typing import Any
 
 from phalanx.core import InfeasibleError
-from phalanx.installation import installation
+from phalanx.installation import optional
 from phalanx.runs.record import Record
 from phalanx.runs.schema import StepRecord
 from phalanx.training.local import LocalTraining
@@ -176,9 +176,5 @@ def sent(history: Iterable[StepRecord]) -> dict[int, int]:
 
 
 def _library() -> Any:
-    try:
-        import dp_accounting  # noqa: PLC0415  (an optional dependency)
-        import dp_accounting.pld  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"Accounting needs Google's dp-accounting: {installation('privacy')}.") from error
-    return dp_accounting
+    optional("dp_accounting.pld", "Accounting", "privacy")
+    return optional("dp_accounting", "Accounting", "privacy")

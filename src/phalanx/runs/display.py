@@ -6,6 +6,7 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
+from phalanx.installation import optional
 from phalanx.runs.reports import reported, spread
 from phalanx.runs.schema import StepRecord
 from phalanx.wording import percent, plural, shown
@@ -25,10 +26,7 @@ WIDTH, HEIGHT = 200, 64  # of that curve, in pixels
 
 def frame(history: Iterable[StepRecord], by: Literal["step", "client"]) -> "DataFrame":
     """Return the steps of a run as a table; see `Record.frame`."""
-    try:
-        import pandas  # noqa: PLC0415  (optional)
-    except ImportError as error:
-        raise ModuleNotFoundError("Record.frame needs the package pandas. Install it: pip install pandas.") from error
+    pandas = optional("pandas", "Record.frame", "tables")
     if by not in ("step", "client"):
         raise ValueError(f'by must be "step" or "client", got {by!r}.')
     rows = (_of_step if by == "step" else _of_clients)(history)

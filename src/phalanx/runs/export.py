@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from phalanx.core import InfeasibleError
-from phalanx.installation import installation
+from phalanx.installation import optional
 from phalanx.runs.models import ModelInputs, Tensors
 
 Format = Literal["safetensors", "torch", "onnx"]
@@ -39,13 +39,8 @@ def as_onnx(module: nn.Module, inputs: ModelInputs) -> bytes:
             f"The network takes several inputs ({', '.join(inputs.names)}), and only networks of one are exported as "
             "onnx. Choose another --format."
         )
-    try:
-        import onnx  # noqa: F401, PLC0415  (optional)
-        import onnxscript  # noqa: F401, PLC0415
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            f"The format onnx needs the packages onnx and onnxscript. Install them: {installation('onnx')}."
-        ) from error
+    for package in ("onnx", "onnxscript"):
+        optional(package, "The format onnx", "onnx")
     example = torch.zeros((BATCH, *inputs.shape), dtype=getattr(torch, inputs.dtype))
     try:
         program = _traced(module.eval(), example)

@@ -192,8 +192,10 @@ class Federation:
         wanted, outputs, positions = task.output_shape(few), task.outputs(few), tuple(few.y.shape[1:])
         if wanted is not None and gave != (len(few), *wanted):
             where = f" at each of {positions[0]} positions, so {(len(few), *wanted)}" if len(wanted) > 1 else ""
+            hint = _one_label(self.train.y) if len(wanted) > 1 and gave[:1] == (len(few),) and len(gave) == 2 else ""
             raise ValueError(
                 f"{self.plan.model} must give {outputs} scores for each of {len(few)} examples{where}, gave {gave}."
+                + hint
                 + ("" if isinstance(scores, torch.Tensor) else " Wrap it in a module that returns the tensor.")
             )
         if isinstance(scores, torch.Tensor):
@@ -320,6 +322,15 @@ class Federation:
         """Return the number of the model with the least loss on a client's validation data; at a tie the last one."""
         served = {k: self.transport.model_of(client, model) for k, model in models.items()}
         return least_loss(self.model, served, self.kept[client], self.task)
+
+
+def _one_label(y: torch.Tensor) -> str:
+    """Return what to do if the labels of sequences, (n, t), seem to be one label for each example."""
+    single = y.shape[1] == 1
+    if not single and not bool(((y == 1).sum(1) == 1).all() and ((y == 0) | (y == 1)).all()):
+        return ""
+    remedy = "y.squeeze(1)" if single else "y.argmax(1)"
+    return f" Each example has labels of shape {tuple(y.shape[1:])}. If it has one label, give {remedy}."
 
 
 def owners_of(parts: Sequence[Dataset], test: Dataset) -> dict[int, int] | None:

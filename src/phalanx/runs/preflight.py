@@ -4,6 +4,7 @@ It reads what is in memory already, and passes a few examples through the model.
 """
 
 import json
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -44,9 +45,10 @@ def judged(found: Iterable[Finding], accept: Collection[str]) -> tuple[str, ...]
     """
     listed = clipped([*found])
     if errors := [one for one in listed if one.error and one.key not in accept]:
-        keys = json.dumps([one.key for one in errors], ensure_ascii=False)
+        keys = [one.key for one in errors]
+        given = shlex.quote(keys[0] if len(keys) == 1 else json.dumps(keys, ensure_ascii=False))
         sentences = " ".join(one.sentence for one in errors)
-        raise InfeasibleError(f"{sentences} If that is meant: --accept '{keys}' (in Python accept).")
+        raise InfeasibleError(f"{sentences} If that is meant: --accept {given} (in Python accept).")
     kept = [one for one in listed if one.error or one.key not in accept]  # an accepted remark is not repeated
     return tuple(f"{one.sentence}{ACCEPTED}" if one.error else one.sentence for one in kept)
 

@@ -203,6 +203,7 @@ class FinalMetrics(SchemaPart, frozen=True, kw_only=True):
         worst_client_accuracy: as in `Metrics`.
         attack_success: as in `Metrics`.
         perplexity: the exponential of the loss, where examples are texts.
+        extra: further metrics of the task, by name, such as "AUROC"; those that are not finite are None.
     """
 
     accuracy: float | None = None
@@ -210,6 +211,7 @@ class FinalMetrics(SchemaPart, frozen=True, kw_only=True):
     worst_client_accuracy: float | None = None
     attack_success: float | None = None
     perplexity: float | None = None
+    extra: Mapping[str, float | None] = {}
 
 
 class BestAccuracy(SchemaPart, frozen=True, kw_only=True):

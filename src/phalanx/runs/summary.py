@@ -146,6 +146,7 @@ def _final(step: StepRecord, *, texts: bool) -> FinalMetrics:
         worst_client_accuracy=m.worst_client_accuracy,
         attack_success=m.attack_success,
         perplexity=math.exp(min(m.loss, 700.0)) if texts and m.loss is not None else None,  # more is beyond a float
+        extra={name: value for name, value in m.extra.items() if not (texts and name == "perplexity")},
     )
 
 

@@ -53,6 +53,11 @@ class Gradient:
         """Whether the module draws no random numbers, and is the same in training and evaluation."""
         return self._layers is not None and not any(isinstance(layer, Dropout) for layer in self._layers)
 
+    @property
+    def chain(self) -> bool:
+        """Whether the module is a chain of common layers."""
+        return self._layers is not None
+
     def __call__(self, x: Inputs, y: Tensor) -> Tensor:
         """Write the gradient, and return the mean loss."""
         layers = None if _has_any_global_hook() else self._layers  # type: ignore[no-untyped-call]

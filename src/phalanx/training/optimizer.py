@@ -19,7 +19,7 @@ from phalanx.training.augmentation import Transform
 from phalanx.training.local import LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.sgd import LocalSGD, Precision, Schedule, in_pairs, split
 from phalanx.training.task import Task
-from phalanx.training.vector import FlatModule
+from phalanx.training.vector import FlatModule, Reached
 from phalanx.trust import UntrustedError, named
 
 
@@ -149,6 +149,7 @@ class OptimizerTrainer(LocalTrainer):
         self.recipe, self.seed = recipe, seed
         self._parameters = [p for p in model.module.parameters() if p.requires_grad]
         self._pairs = in_pairs(model.module)
+        self._reached = Reached(model.module)
         self._states = dict[int, Any]()  # of the optimizer, by client
 
     @override
@@ -167,7 +168,7 @@ class OptimizerTrainer(LocalTrainer):
                 loss = self._gradient(x if recipe.augment is None else recipe.augment(x, noise), y)
                 for group in optimizer.param_groups:
                     group["lr"] = lr * recipe.rate(step, steps)
-                optimizer.step()
+                self._step(optimizer)
                 if epoch == 0:
                     total += loss
                     seen += self.task.count(y)
@@ -183,6 +184,15 @@ class OptimizerTrainer(LocalTrainer):
             state = optimizer.state_dict() | {"state": _copy(self._states[client])}
             optimizer.load_state_dict(state)
         return optimizer
+
+    def _step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take a step, which leaves parameters that the gradient does not reach as they are."""
+        kept = [(parameter, parameter.grad) for parameter in self._reached.missing()]
+        for parameter, _ in kept:
+            parameter.grad = None
+        optimizer.step()
+        for parameter, gradient in kept:
+            parameter.grad = gradient
 
     def _gradient(self, x: Inputs, y: Tensor) -> Tensor:
         """Compute the gradient of the mean loss of a minibatch, and return the sum of its loss."""

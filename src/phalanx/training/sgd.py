@@ -26,7 +26,7 @@ from phalanx.training.engines import Engine, trainer_of
 from phalanx.training.gradient import Gradient
 from phalanx.training.local import CorrectableTrainer, LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.task import CLASSIFICATION, Task
-from phalanx.training.vector import FlatModule, channels_last
+from phalanx.training.vector import FlatModule, Reached, channels_last
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -247,6 +247,8 @@ class Trainer(CorrectableTrainer):
         self._velocity = torch.zeros_like(model.gradient) if recipe.momentum else None
         self._received = torch.empty_like(self._parameters) if recipe.proximal else None
         self._alone = not in_pairs(model.module)
+        # A chain of layers has no parameter that a gradient does not reach.
+        self._reached = Reached(model.module) if recipe.weight_decay and not self._gradient.chain else None
 
     @override
     def reach(self, held: int, version: int) -> float:
@@ -297,6 +299,9 @@ class Trainer(CorrectableTrainer):
             gradient *= (recipe.clip_norm / norm).clamp(max=1.0)
         if recipe.weight_decay:
             gradient.add_(parameters, alpha=recipe.weight_decay)
+            for parameter in () if self._reached is None else self._reached.missing():
+                if parameter.grad is not None:
+                    parameter.grad.zero_()
         if self._received is not None:
             gradient.add_(parameters - self._received, alpha=recipe.proximal)
         if added is not None:

@@ -200,6 +200,31 @@ def _travelling_buffers(module: nn.Module, policy: BufferPolicy) -> list[Tensor]
     return [b for b in buffers.values() if b.is_floating_point()] if policy == "average" else []
 
 
+class Reached:
+    """Which parameters of a module a gradient reaches, as autograd computes it.
+
+    A parameter that it does not reach has a gradient of zeros here, and none in plain torch, whose optimizers leave it
+    as it is: also its weight does not decay.
+
+    Args:
+        module: the module, bound to its vector.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._found = set[int]()
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+
+    def _note(self, reached: Tensor) -> None:
+        self._found.add(id(reached))
+
+    def missing(self) -> list[nn.Parameter]:
+        """Return the parameters that no gradient has reached since the last call."""
+        found, self._found = self._found, set()
+        return [] if len(found) == len(self._parameters) else [p for p in self._parameters if id(p) not in found]
+
+
 def _bind(tensors: Iterable[Tensor], values: Tensor, gradient: Tensor, *, last: bool) -> list[Tensor]:
     """Make each tensor a view of its part of `values`, and its gradient, if any, a view of its part of `gradient`.
 

@@ -25,9 +25,12 @@ class Series(NamedTuple):
 
 
 def series(record: "Record", field: str, x: str = "step") -> Series:
-    """Return a field of `Metrics` over the steps, or the "seconds", of the evaluations."""
+    """Return a field of `Metrics`, or a further metric, over the steps, or the "seconds", of the evaluations."""
     measured = [(float(getattr(step, x)), step.metrics) for step in record.history if step.metrics is not None]
-    return Series([at for at, _ in measured], [number(getattr(metrics, field)) for _, metrics in measured])
+    return Series(
+        [at for at, _ in measured],
+        [number(metrics.extra.get(field, getattr(metrics, field, None))) for _, metrics in measured],
+    )
 
 
 def number(value: object) -> float:
