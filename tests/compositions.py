@@ -198,7 +198,7 @@ def carried_out(plan: Run) -> Promise:
             simulation,
             model.values.clone(),
             plan,
-            sample=plan.sampler,
+            sample=plan.sampler(plan.attackers()),
             reference=lambda values, version: torch.ones_like(values),
             observers=[seen.append],
         )

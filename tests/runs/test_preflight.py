@@ -10,6 +10,7 @@ from torch import nn
 
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import ClusteredFL, Standalone
+from phalanx.attacks import SignFlip
 from phalanx.core import InfeasibleError
 from phalanx.data import CSV, Dataset, Digits, InMemory, Natural, Uniform
 from phalanx.fairness import received_accuracy
@@ -401,6 +402,29 @@ def test_the_names_of_owners_and_classes_are_kept(tmp_path):
         record = simulate(run(data=source, partition=Natural(), clients=2, accept=("leak:a",)))
     assert [client.name for client in record.summary.clients.values()] == ["north", "south"]
     assert record.summary.data.classes == ("ill", "well")
+
+
+@pytest.mark.parametrize("given", [("siteD,siteB",), ("siteD", "siteB"), (" siteD, siteB ,",)])
+def test_attackers_by_name_are_one_run(given):
+    plan = run(attack=SignFlip(), clients=4, byzantine=given)
+    assert plan.identity == run(attack=SignFlip(), clients=4, byzantine=("siteB", "siteD")).identity
+    assert plan.byzantine == ("siteB", "siteD")
+    assert (plan.attacking, plan.title) == (2, "FedAvg(Mean), SignFlip x 2")
+    names = ["siteA", "siteB", "siteC", "siteD"]
+    assert plan.attackers(names) == {1, 3}
+    assert plan.attackers(names[::-1]) == {0, 2}
+    assert len(plan.sampler(plan.attackers(names))(frozenset(range(4)), 0)) == 4
+    with pytest.raises(InfeasibleError, match=r"byzantine names siteD, and there are siteA, siteB"):
+        plan.attackers(names[:2])
+    with pytest.raises(InfeasibleError, match=r"byzantine names siteB, siteD, and clients have no names here"):
+        Federation(plan)
+
+
+def test_one_of_the_named_must_be_honest():
+    with pytest.raises(ValueError, match="byzantine names 3 clients, and one of the 3 must be honest"):
+        run(attack=SignFlip(), byzantine=("a", "b", "c"))
+    with pytest.raises(ValueError, match="attack is not set"):
+        run(byzantine=("a",))
 
 
 @pytest.mark.parametrize("accept", [("leak",), ("",), ("gradient.a",)])

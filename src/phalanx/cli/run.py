@@ -25,7 +25,7 @@ from phalanx.rng import numpy_generator
 from phalanx.runs.canonical import modules
 from phalanx.runs.checkpoint import Checkpoint, peek
 from phalanx.runs.engines import by_rule, with_engine
-from phalanx.runs.federation import Federation
+from phalanx.runs.federation import Federation, names_of
 from phalanx.runs.learning import stuck
 from phalanx.runs.models import SavedModels
 from phalanx.runs.plan import Run
@@ -139,26 +139,31 @@ def partition_command(options: Options, console: Console) -> int:
     train, _ = plan.data.load(data_dir(execution.data_dir))
     parts = plan.partition.split(train.y, plan.clients, numpy_generator(plan.seed, "partition"), train.owners)
     counts, sizes = holdings(train.y, parts, train.classes), [len(part) for part in parts]
+    reading = train.reading
+    names = names_of([train.of(part) for part in parts], train)
     title = f"{type(plan.data).__name__} dealt to {plan.clients} clients by {plan.partition}"
-    console.print(_holdings(counts, sizes, title))
+    console.print(_holdings(counts, sizes, title, names, reading.labels if reading is not None else ()))
     if options.picture is not None:
         from phalanx.data import plot_holdings  # noqa: PLC0415  (matplotlib is slow to import)
 
         options.picture.parent.mkdir(parents=True, exist_ok=True)
-        plot_holdings(counts, plan.attackers(), sizes).savefig(options.picture, dpi=150)
+        plot_holdings(counts, plan.attackers(names), sizes).savefig(options.picture, dpi=150)
         console.print(f"Picture: {options.picture}", soft_wrap=True)
     return 0
 
 
-def _holdings(counts: torch.Tensor, sizes: Sequence[int], title: str) -> Table:
+def _holdings(
+    counts: torch.Tensor, sizes: Sequence[int], title: str, names: Sequence[str], labels: Sequence[object]
+) -> Table:
     """Return a table with a column for each class; with sums instead if there are more than `COLUMNS` classes."""
     table = Table(title=title, title_justify="left")
     few = counts.shape[1] <= COLUMNS
-    for heading in ("client", "examples", *(range(counts.shape[1]) if few else ("labels", "classes"))):
-        table.add_column(str(heading), justify="right")
+    classes = labels or range(counts.shape[1])
+    for heading in ("client", "examples", *(classes if few else ("labels", "classes"))):
+        table.add_column(escape(str(heading)), justify="right")
     for i, (size, row) in enumerate(zip(sizes, counts.tolist(), strict=True)):
         shown = [str(n) if n else "·" for n in row] if few else [str(sum(row)), str(sum(n > 0 for n in row))]
-        table.add_row(str(i), str(size), *shown)
+        table.add_row(escape(f"{i} {names[i]}") if names else str(i), str(size), *shown)
     return table
 
 

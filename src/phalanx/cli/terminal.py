@@ -16,7 +16,7 @@ from rich.table import Table
 from phalanx.report.troubles import lost_rounds, troubles
 from phalanx.runs.record import Record
 from phalanx.runs.reports import reported, spread
-from phalanx.runs.schema import DetectionCounts
+from phalanx.runs.schema import ClientRecord, DetectionCounts
 from phalanx.wording import percent, plural, visible
 
 TRUTH = {None: "unknown", True: "Byzantine", False: "[yellow]honest[/]"}
@@ -91,7 +91,7 @@ def exclusions(records: Sequence[Record]) -> Table | None:
             if (e := client.excluded)
         ]
         for (step, truth, reason), group in groupby(sorted(fates), key=lambda fate: fate[:3]):
-            clients = listed(sorted(f[3] for f in group))
+            clients = escape(listed(sorted(f[3] for f in group), record.summary.clients))
             table.add_row(escape(record.name), str(step), clients, truth, escape(reason))
     return table if table.row_count else None
 
@@ -135,16 +135,19 @@ def _table(title: str) -> Table:
 def complaints(record: Record) -> list[str]:
     """Return lines on clients not enrolled, and on invalid or lost updates; reasons equal but for numbers are one."""
     clients = record.summary.clients.items()
-    absent = [f"client {i} never took part: {c.not_enrolled}" for i, c in clients if c.not_enrolled]
+    absent = [
+        f"client {listed([i], dict(clients))} never took part: {c.not_enrolled}" for i, c in clients if c.not_enrolled
+    ]
     lost = lost_rounds(record.history)
     return [*absent, *([lost] if lost else [])] + [
-        f"{t.kind} {plural(t.count, 'time')} (clients {listed(t.clients)}): {t.reason}"
+        f"{t.kind} {plural(t.count, 'time')} (clients {listed(t.clients, record.summary.clients)}): {t.reason}"
         + (f" (and {plural(t.others, 'more such reason')})" if t.others else "")
         for t in troubles(record.history)
     ]
 
 
-def listed(clients: Sequence[int], limit: int = 12) -> str:
-    """Return some of the ids, and the number of the others."""
+def listed(clients: Sequence[int], known: Mapping[int, ClientRecord], limit: int = 12) -> str:
+    """Return some of the clients, by id and name, and the number of the others."""
     more = f" and {len(clients) - limit} more" if len(clients) > limit else ""
-    return ", ".join(map(str, clients[:limit])) + more
+    named = (f"{i} {name}" if i in known and (name := known[i].name) else str(i) for i in clients[:limit])
+    return ", ".join(named) + more

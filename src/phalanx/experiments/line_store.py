@@ -84,7 +84,7 @@ class LineStore:
             provenance=self.origins[line.origin],
             wall_seconds=line.cpu_seconds,
             curves={"accuracy": (line.accuracy,), "honest_excluded": (line.honest_excluded,)},
-            byzantine=tuple(sorted(plan.attackers())),
+            byzantine=plan.drawn_attackers,
         ), ""
 
     def keep(self, trace: Trace, cpu_seconds: float | None = None) -> None:

@@ -176,7 +176,7 @@ class Trace:
             error=why,
             provenance=provenance("cpu"),
             wall_seconds=seconds,
-            byzantine=tuple(sorted(plan.attackers())),
+            byzantine=plan.drawn_attackers,
         )
 
     def save(self, path: Path) -> None:

@@ -93,7 +93,7 @@ def coordinator_of(
         roster,
         **{
             **plan.loop,
-            "sample": plan.sampler,
+            "sample": plan.sampler(made.byzantine),
             "suspicion": plan.suspicion,
             "accept": ("no promise",),  # of a plan that everybody knows
             "buffers": plan.buffers,

@@ -41,6 +41,7 @@ class ClientLedger:
     Attributes:
         record: the run.
         clients: the summary of each client, empty for those that only the history names; by id.
+        names: of the clients that have one, by id.
         truth: for each client HONEST, BYZANTINE or UNKNOWN.
         excluded: for each excluded client, the step and the reason.
         suspicious: for each suspicious client, the step and the reason.
@@ -54,6 +55,7 @@ class ClientLedger:
     def __init__(self, record: "Record") -> None:
         self.record = record
         self.clients = _clients(record)
+        self.names = {c: client.name for c, client in self.clients.items() if client.name}
         self.truth = {c: TRUTH[client.byzantine] for c, client in self.clients.items()}
         self.excluded = {c: client.excluded for c, client in self.clients.items() if client.excluded}
         self.suspicious = {c: client.suspicious for c, client in self.clients.items() if client.suspicious}

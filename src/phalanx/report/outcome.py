@@ -166,12 +166,15 @@ def _given_up(ledger: ClientLedger) -> Iterator[str]:
         return
     gone, total = sum(examples[c] for c in wronged), sum(examples.values())
     share = f" ({percent(gone / total)} of all honest ones)" if total else ""
-    yield f"Excluding {plural(len(wronged), 'honest client')} ({ids(wronged)}) gave up {gone:,.0f} examples{share}."
+    who = f"{plural(len(wronged), 'honest client')} ({ids(wronged, ledger.names)})"
+    yield f"Excluding {who} gave up {gone:,.0f} examples{share}."
     held = {c: {k for k, n in enumerate(ledger.clients[c].classes) if n} for c in examples}
     lost = set[int]().union(*(held[c] for c in wronged))
     if missing := lost.difference(*(held[c] for c in examples if c not in ledger.excluded)):
         noun = "class" if len(missing) == 1 else "classes"
-        yield f"No honest client is left that holds examples of {noun} {ids(sorted(missing))}."
+        data = ledger.record.summary.data
+        named = dict(enumerate(map(str, data.classes))) if data is not None else {}
+        yield f"No honest client is left that holds examples of {noun} {ids(sorted(missing), named)}."
 
 
 def _carried(ledger: ClientLedger) -> Iterator[str]:
@@ -187,4 +190,4 @@ def _unused(ledger: ClientLedger) -> Iterator[str]:
     if unused := not_used(ledger.record):
         yield f"Over the whole run, {unused}."
     if absent := [c for c, client in ledger.clients.items() if client.not_enrolled]:
-        yield f"{plural(len(absent), 'client')} ({ids(absent)}) never took part: not enrolled."
+        yield f"{plural(len(absent), 'client')} ({ids(absent, ledger.names)}) never took part: not enrolled."

@@ -91,6 +91,7 @@ class RunView:
     troubles: tuple[Trouble, ...]
     hidden: int  # number of kinds of trouble that the table leaves out
     clients: tuple[tables.Client, ...]
+    names: Mapping[int, str]  # of the clients that have one
     reports: tables.Reports | None  # None if clients reported nothing
     reported: Picture | None
     setup: tuple[tuple[str, str], ...]
@@ -127,6 +128,7 @@ def section(ledger: ClientLedger, style: Style, records: "Sequence[Record]", anc
         troubles=tuple(met[:KINDS]),
         hidden=max(0, len(met) - KINDS),
         clients=tables.clients(ledger),
+        names=ledger.names,
         reports=tables.reports(ledger),
         reported=reports.picture(ledger, f"{anchor}-reports"),
         setup=tuple((label, describe(record.config[key])) for key, label in SETUP.items() if key in record.config),

@@ -3,6 +3,9 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from phalanx.wording import visible
+
+NAMED = 12  # clients that are named, at most
 NONE = "–"  # if there is no number
 
 
@@ -45,8 +48,16 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def ids(clients: Sequence[int]) -> str:
-    """Return client ids, with three and more consecutive ones as a range: "0–4, 7, 9"."""
+def ids(clients: Sequence[int], names: Mapping[int, str] | None = None) -> str:
+    """Return client ids, with three and more consecutive ones as a range: "0–4, 7, 9"; or the names of all of them.
+
+    Args:
+        clients: the ids.
+        names: by id; ids are shown unless all of these clients have one.
+    """
+    if names and clients and all(names.get(client) for client in clients):
+        more = f" and {len(clients) - NAMED} more" if len(clients) > NAMED else ""
+        return ", ".join(visible(names[client]) for client in clients[:NAMED]) + more
     parts: list[str] = []
     start = 0
     for end in range(1, len(clients) + 1):

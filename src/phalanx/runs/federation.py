@@ -87,7 +87,8 @@ class Federation:
         self.tests = {group: self.seen(group, self.test) for group in self.group}
         self.holdings = torch.stack([part.label_counts().cpu() for part in held])
         self.owner = owners_of(dealt, self.test)
-        self.byzantine = plan.attackers()
+        self.names = names_of(dealt, self.train)
+        self.byzantine = plan.attackers(self.names)
         self.honest = [i for i in range(plan.population) if i not in self.byzantine]
         attacked = plan.attack if self.byzantine else None
         self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
@@ -128,7 +129,7 @@ class Federation:
         if not sizes:
             raise InfeasibleError(f"No client can take part: {'; '.join(refused.values())}")
         until, f = plan.until.limit, plan.tolerate
-        return promised(plan.algorithm, self.transport, sizes, plan.sampler, steps=until, tolerate=f)
+        return promised(plan.algorithm, self.transport, sizes, plan.sampler(self.byzantine), steps=until, tolerate=f)
 
     def _built(self, train: Dataset) -> FlatModule:
         """Return the model before training; its initial values are drawn by the stream "model"."""
@@ -349,6 +350,21 @@ def owners_of(parts: Sequence[Dataset], test: Dataset) -> dict[int, int] | None:
     return dict(enumerate(single))
 
 
+def names_of(parts: Sequence[Dataset], train: Dataset) -> list[str]:
+    """Return the name of each client: that of the owner of its examples; empty unless each has one of its own.
+
+    Args:
+        parts: examples of each client.
+        train: the examples of all, which know the names of owners.
+    """
+    names = train.reading.owners if train.reading is not None else ()
+    if not names or any(part.owners is None or not len(part) for part in parts):
+        return []
+    found = [{*part.owners.tolist()} for part in parts if part.owners is not None]
+    called = [str(names[min(owners)]) for owners in found if len(owners) == 1]
+    return called if len({*called}) == len(parts) else []
+
+
 def _traced(**parts: Latency | Availability | None) -> dict[str, str]:
     """Return the fingerprints of the files that these parts of a run read."""
     return {name: found for name, part in parts.items() if part is not None and (found := part.fingerprint)}
@@ -372,11 +388,10 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
     excluded, invalid, absent = exclusions(history), invalid_updates(history), not_enrolled(history)
     suspicious, byzantine = suspicions(history), federation.byzantine
     reading = federation.train.reading
-    names = reading.owners if reading is not None else ()
     private = example_epsilons(federation.plan.training, [len(part) for part in federation.data], history)
     clients = {
         i: ClientRecord(
-            name=str(names[federation.owner[i]]) if federation.owner and names else "",
+            name=federation.names[i] if federation.names else "",
             owner=federation.owner[i] if federation.owner else None,
             reported=_whole(federation.transport.reported[i]),
             size=len(part),

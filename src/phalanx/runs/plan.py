@@ -1,6 +1,7 @@
 """A run as a value: every parameter that can change one of its numbers."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from numbers import Integral
@@ -56,7 +57,8 @@ class Run(LoopSettings):
         training: local training of a client.
         task: how outputs and labels become a loss, and what is measured.
         attack: attack of the Byzantine clients; null for none.
-        byzantine: number of Byzantine clients, or their share below 1 of the clients, rounded down.
+        byzantine: number of Byzantine clients, or their share below 1 of the clients, rounded down; or the names of
+            those that attack, such as "siteB,siteD", where clients have names.
         additional_byzantine: number of additional clients that attack; the data and draws of the others do not change.
             Each of them holds as many random training examples as one of the others on average.
         participation: share of the ready clients that take part in a round, drawn at random; synchronous only.
@@ -90,7 +92,7 @@ class Run(LoopSettings):
     training: LocalTraining = LocalSGD()
     task: Task = Classification()
     attack: Attack | None = None
-    byzantine: int | float = 0
+    byzantine: int | float | tuple[str, ...] = 0
     additional_byzantine: NonNegativeInt = field(default=0, metadata={FIELD_NAME: "byzantine_beside"})
     participation: Annotated[float, Meta(gt=0, le=1)] = 1.0
     byzantine_per_round: int | None = None
@@ -110,6 +112,9 @@ class Run(LoopSettings):
     def __post_init__(self) -> None:
         if isinstance(self.model, nn.Module):
             object.__setattr__(self, "model", GivenModule(self.model))
+        if isinstance(self.byzantine, tuple):
+            names = [part.strip() for each in self.byzantine for part in each.split(",")]
+            object.__setattr__(self, "byzantine", tuple(sorted({*names} - {""})))
         super().__post_init__()
         check_fields(self, REMEDIES)
         if wrong := [key for key in self.accept if ":" not in key]:
@@ -229,7 +234,10 @@ class Run(LoopSettings):
     def _check_attack(self) -> None:
         """Raise ValueError if there is an attack without attackers, or attackers without an attack."""
         n, byzantine, population = self.clients, self.byzantine, self.population
-        if not 0 <= byzantine < (n if isinstance(byzantine, Integral) else 1):
+        if isinstance(byzantine, tuple):
+            if not len(byzantine) < n:
+                raise ValueError(f"byzantine names {len(byzantine)} clients, and one of the {n} must be honest.")
+        elif not 0 <= byzantine < (n if isinstance(byzantine, Integral) else 1):
             clients = "one client" if byzantine == 1 else f"{byzantine:.0f} clients"
             whole = f" For {clients}, write {byzantine:.0f}." if 1 <= byzantine < n and byzantine % 1 == 0 else ""
             raise ValueError(
@@ -241,8 +249,9 @@ class Run(LoopSettings):
                 f"{name} is {given}, but attack is not set, so it is not known what these clients do. "
                 "Choose an attack, such as Gaussian, SignFlip or LabelFlip."
             )
-        if self.attack is not None and not self.attackers():
-            nobody = f", which is {byzantine * n:.3g} of {n} clients, rounded down to nobody" if byzantine else ""
+        if self.attack is not None and not self.attacking:
+            given = byzantine if isinstance(byzantine, (int, float)) else 0
+            nobody = f", which is {given * n:.3g} of {n} clients, rounded down to nobody" if byzantine else ""
             least = f"a number from 1 to {n - 1}, or a share of at least 1/{n}" if n > 1 else "clients to more than 1"
             raise ValueError(
                 f"attack is {type(self.attack).__name__}, but byzantine is {byzantine}{nobody}: nobody would attack. "
@@ -250,7 +259,7 @@ class Run(LoopSettings):
             )
 
         if (k := self.byzantine_per_round) is not None:
-            asked, attackers = self.asked, len(self.attackers())
+            asked, attackers = self.asked, self.attacking
             if self.participation == 1 or not 0 <= k <= min(asked - 1, attackers):
                 raise ValueError(
                     f"byzantine_per_round must lie in 0..{max(min(asked - 1, attackers), 0)}, where {asked} of "
@@ -294,21 +303,24 @@ class Run(LoopSettings):
         algorithm = type(self.algorithm).__name__
         rule = self.algorithm.rule
         inner = f"({rule.title})" if rule is not None and algorithm == "FedAvg" else ""
-        enemy = f", {type(self.attack).__name__} x {n}" if (n := len(self.attackers())) else ""
+        enemy = f", {type(self.attack).__name__} x {n}" if (n := self.attacking) else ""
         return f"{algorithm}{inner}{enemy}"
 
-    @property
-    def sampler(self) -> Sampler:
-        """Return how the clients of a round are drawn."""
+    def sampler(self, byzantine: frozenset[int]) -> Sampler:
+        """Return how the clients of a round are drawn.
+
+        Args:
+            byzantine: the Byzantine clients; see `attackers`.
+        """
         if self.participation == 1:
             return everyone
-        return Participation(self.participation, self.seed, self.attackers(), self.byzantine_per_round)
+        return Participation(self.participation, self.seed, byzantine, self.byzantine_per_round)
 
     @property
     def slug(self) -> str:
         """A name for its folder: readable, and different for different runs."""
         words = [type(self.data).__name__, type(self.algorithm).__name__]
-        words += [type(self.attack).__name__] if self.attackers() else []
+        words += [type(self.attack).__name__] if self.attacking else []
         return "-".join([*words, self.identity[:10]]).lower()
 
     @property
@@ -316,11 +328,44 @@ class Run(LoopSettings):
         """The number of clients, with additional attackers."""
         return self.clients + self.additional_byzantine
 
-    def attackers(self) -> frozenset[int]:
-        """Return the Byzantine clients: those drawn by the stream "byzantine", and the additional ones, the last."""
+    @property
+    def attacking(self) -> int:
+        """The number of Byzantine clients."""
+        if isinstance(self.byzantine, tuple):
+            return len(self.byzantine) + self.additional_byzantine
         share = 0 < self.byzantine < 1
         count = math.floor(self.byzantine * self.clients + 1e-9) if share else int(self.byzantine)
-        return _drawn(self.seed, self.clients, count).union(range(self.clients, self.population))
+        return count + self.additional_byzantine
+
+    @property
+    def drawn_attackers(self) -> tuple[int, ...]:
+        """The Byzantine clients; none if they are named, as only the data know whose names these are."""
+        return () if isinstance(self.byzantine, tuple) else tuple(sorted(self.attackers()))
+
+    def attackers(self, names: Sequence[str] = ()) -> frozenset[int]:
+        """Return the Byzantine clients: those that are named, or drawn by the stream "byzantine", and additional ones.
+
+        Args:
+            names: of the clients, in their order; empty if they have none.
+
+        Raises:
+            InfeasibleError: a client is named that is not there, or clients have no names.
+        """
+        if isinstance(self.byzantine, tuple):
+            if missing := sorted({*self.byzantine} - {*names}):
+                known = (
+                    f"there are {', '.join(names)}"
+                    if names
+                    else (
+                        "clients have no names here. They are called as the owners of their rows, with the partition "
+                        "Natural and as many clients as owners"
+                    )
+                )
+                raise InfeasibleError(f"byzantine names {', '.join(missing)}, and {known}.")
+            chosen = frozenset(names.index(name) for name in self.byzantine)
+        else:
+            chosen = _drawn(self.seed, self.clients, self.attacking - self.additional_byzantine)
+        return chosen.union(range(self.clients, self.population))
 
 
 @lru_cache(maxsize=1024)  # a study has many runs with the same clients and seeds

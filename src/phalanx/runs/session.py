@@ -421,7 +421,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
             federation.transport,
             federation.start,
             federation.settings,
-            sample=plan.sampler,
+            sample=plan.sampler(federation.byzantine),
             reference=federation.reference,
             suspicion=plan.suspicion,
             observers=observers,
