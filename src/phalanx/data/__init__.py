@@ -9,6 +9,7 @@ from phalanx.data.dataset import NO_LABEL, Dataset
 from phalanx.data.groups import Groups, PermutedLabels, RotatedImages, SwappedLabels, Topics
 from phalanx.data.held_out import HeldOut
 from phalanx.data.holdings import holdings, plot_holdings
+from phalanx.data.images import ImageFolder, ImageTable
 from phalanx.data.partition import (
     ClassImbalance,
     ClassSplit,
@@ -48,6 +49,8 @@ __all__ = [
     "Groups",
     "HeldOut",
     "HuggingFace",
+    "ImageFolder",
+    "ImageTable",
     "InMemory",
     "LinearRamp",
     "LognormalSizes",

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import torch
 from msgspec import Meta
+from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
@@ -40,3 +41,21 @@ class HeldOut(Source):
         test = torch.zeros(len(train), dtype=torch.bool)
         test[torch.from_numpy(chosen)] = True
         return train.of(~test), train.of(test)
+
+
+def drawn(groups: Tensor, share: float, seed: int) -> Tensor:
+    """Return which examples are for tests, (n,): a share of each group, of which one at least is for training.
+
+    They are drawn by the stream "test" of the seed.
+
+    Args:
+        groups: (n,), the group of each example: its class, or its owner.
+        share: of each group, rounded.
+        seed: of the draw.
+    """
+    rng, tested = numpy_generator(seed, "test"), torch.zeros(len(groups), dtype=torch.bool)
+    for group in sorted(set(groups.tolist())):
+        members = torch.nonzero(groups == group).flatten()
+        order = torch.from_numpy(rng.permutation(len(members)))
+        tested[members[order[: min(round(share * len(members)), len(members) - 1)]]] = True
+    return tested

@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.findings import merged
+from phalanx.data.held_out import drawn
 from phalanx.data.sources import Source
 from phalanx.data.table_ceilings import MOST_CELLS, TooLargeError, check_parquet, check_text
 from phalanx.data.tables import (
@@ -41,7 +42,6 @@ from phalanx.data.tables import (
 from phalanx.fields import PositiveInt
 from phalanx.installation import DATA_DIR, installation, optional
 from phalanx.reading import file_digest, table_reader
-from phalanx.rng import numpy_generator
 from phalanx.wording import plural, shown
 
 GAPS = {"i": "Float64", "u": "Float64", "f": "Float64", "b": "boolean"}  # by kind of numbers, what holds gaps too
@@ -100,7 +100,7 @@ class TableFile(Source):
     def __post_init__(self) -> None:
         super().__post_init__()
         joined_of(self.class_names)
-        if _is_pattern(self.path) and self.owner is not None:
+        if is_pattern(self.path) and self.owner is not None:
             raise ValueError(
                 f"path {self.path!r} names a file for each owner, and owner is {self.owner!r}. Leave out owner."
             )
@@ -237,11 +237,7 @@ class TableFile(Source):
             ValueError: there would be none.
         """
         groups = owners if owners is not None else torch.zeros(len(y)) if y.is_floating_point() else y
-        rng, tested = numpy_generator(self.split_seed, "test"), torch.zeros(len(groups), dtype=torch.bool)
-        for group in sorted(set(groups.tolist())):
-            members = torch.nonzero(groups == group).flatten()
-            order = torch.from_numpy(rng.permutation(len(members)))
-            tested[members[order[: min(round(self.test_share * len(members)), len(members) - 1)]]] = True
+        tested = drawn(groups, self.test_share, self.split_seed)
         if not tested.any():
             most, rows = int(torch.unique(groups, return_counts=True)[1].max()), plural(len(groups), "row")
             what = f"column {self.owner or self.label!r} has as many values as rows"
@@ -270,11 +266,11 @@ class TableFile(Source):
             looked = " or ".join(str(place.absolute()) for place in _places(path, data_dir))
             raise FileNotFoundError(f"{type(self).__name__} finds no file {looked}. Correct the path.")
         frames = [self._read(file, texts, names) for file in found]
-        if not _is_pattern(path):
+        if not is_pattern(path):
             return frames[0]
         for file, frame in zip(found, frames, strict=True):
             self._check_same(frames[0], frame, found[0].name, file.name)
-        owners = _owners(found)
+        owners = owners_of_files(found)
         return _joined([frame.assign(**{FILE: owner}) for owner, frame in zip(owners, frames, strict=True)])
 
     def _read(self, file: Path, texts: Collection[str], names: Collection[str]) -> Any:
@@ -317,8 +313,7 @@ class CSV(TableFile):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.separator) != 1 or self.separator in '\r\n"':
-            raise ValueError(f"separator must be one character, such as ; or a tab, got {self.separator!r}.")
+        check_separator(self.separator)
         if len(self.decimal) != 1 or (self.thousands is not None and len(self.thousands) != 1):
             raise ValueError(
                 f"decimal and thousands must be one character each, got {self.decimal!r} and {self.thousands!r}."
@@ -446,9 +441,15 @@ def _places(path: str, data_dir: Path | None) -> list[Path]:
     return [Path(path), *([Path(data_dir) / path] if data_dir else [])]
 
 
-def _is_pattern(path: str) -> bool:
+def is_pattern(path: str) -> bool:
     """Return whether a path names several files."""
     return any(sign in path for sign in "*?[")
+
+
+def check_separator(separator: str) -> None:
+    """Raise `ValueError` unless this can separate the columns of a file of text."""
+    if len(separator) != 1 or separator in '\r\n"':
+        raise ValueError(f"separator must be one character, such as ; or a tab, got {separator!r}.")
 
 
 def files_of(path: str, data_dir: Path | None) -> list[Path]:
@@ -456,7 +457,7 @@ def files_of(path: str, data_dir: Path | None) -> list[Path]:
     for place in _places(path, data_dir):
         if place.is_file():
             return [place]
-        if _is_pattern(path):
+        if is_pattern(path):
             files = sorted(Path(file) for file in glob(str(place)) if Path(file).is_file())
             if files:
                 return files
@@ -470,7 +471,7 @@ def _digest(files: Sequence[Path]) -> str:
     return sha256("\n".join(f"{file.name} {file_digest(file)}" for file in files).encode()).hexdigest()
 
 
-def _owners(files: Sequence[Path]) -> list[str]:
+def owners_of_files(files: Sequence[Path]) -> list[str]:
     """Return a name for the owner of each file: the file's without its ending, if these differ."""
     stems = [file.stem for file in files]
     return stems if len({*stems}) == len(stems) else [file.name for file in files]

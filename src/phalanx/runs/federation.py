@@ -308,7 +308,8 @@ class Federation:
     @cached_property
     def schema(self) -> Schema | None:
         """The schema of the table that the run is trained on; None if it is none."""
-        return None if self.train.reading is None else Schema.of(self.train.reading)
+        read = self.train.reading
+        return None if read is None or not read.columns else Schema.of(read)
 
     def chosen(self, state: AnyState, clients: Sequence[int]) -> dict[int, int]:
         """Return the number, in `Algorithm.candidate_models`, of the model that each client chooses.

@@ -1,0 +1,400 @@
+"""Images in files as sources of examples: in a folder for each class, or named in a table.  Pillow reads them.
+
+Files may come from elsewhere.  So their number and bytes are counted before one is opened, pixels before they are
+decoded, and no name leads out of the folder.
+"""
+
+import csv
+import os
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from glob import glob
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from msgspec import Meta
+from torch import Tensor
+from typing_extensions import override
+
+from phalanx.data.dataset import Dataset
+from phalanx.data.findings import Finding
+from phalanx.data.held_out import drawn
+from phalanx.data.sources import Source
+from phalanx.data.table_files import check_separator, files_of, is_pattern, owners_of_files
+from phalanx.data.tables import Name, TableReading
+from phalanx.errors import InfeasibleError
+from phalanx.fields import PositiveInt
+from phalanx.installation import DATA_DIR, optional
+from phalanx.reading import contents, decoded
+from phalanx.wording import plural, shown
+
+FORMATS = {".bmp": "BMP", ".gif": "GIF", ".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".tif": "TIFF",
+           ".tiff": "TIFF", ".webp": "WEBP"}  # fmt: skip
+WIDE = ("I;16", "I;16L", "I;16B", "I;16N")  # Pillow's modes of 16 bits of gray
+MOST_NUMBERS = 1_000_000_000  # of all images in memory: 4 GB
+MOST_TABLE = 100_000_000  # bytes of a table that names images
+SIDE = 4096  # of the largest image after resizing, in pixels
+
+
+class ImageFile(NamedTuple):
+    """An image in a file.
+
+    Args:
+        file: where it lies.
+        name: for messages: its path within the source.
+        label: its class.
+        owner: whose it is; empty if that is not known.
+    """
+
+    file: Path
+    name: str
+    label: str
+    owner: str = ""
+
+
+@dataclass(frozen=True)
+class ImageSource(Source):
+    """The base class of images in files.
+
+    All become float32 in [0, 1] of shape (channels, height, width).  Photographs are turned upright, as their file
+    says. An image with transparent pixels, with several frames, or of 32 bits a pixel is refused.
+
+    Args:
+        path: where the images are; see the class.
+        test: the same for the test part; if not given, `test_share` of the images are drawn at random.
+        test_share: share of each class, or of each owner's images if there are owners, in the test part, between 0 and
+            1.
+        size: height and width in pixels to which images are stretched; if not given, they must have one size.
+        channels: "RGB", or "L" for gray.
+        class_names: the classes in the order of their numbers; those that there are, sorted, if not given.
+        standardize: whether to subtract the mean and divide by the standard deviation of the train part, for each
+            channel.
+        split_seed: determines which images are drawn for the test part.
+        most_images: the largest number of images.
+        most_pixels: the largest number of pixels of an image, counted before it is decoded.
+        most_bytes: the largest number of bytes of a file.
+    """
+
+    path: str
+    test: str | None = None
+    test_share: Annotated[float, Meta(gt=0, lt=1)] = 0.2
+    size: Annotated[int, Meta(ge=1, le=SIDE)] | None = None
+    channels: Literal["RGB", "L"] = "RGB"
+    class_names: tuple[str, ...] | None = None
+    standardize: bool = False
+    split_seed: int = 0
+    most_images: PositiveInt = 100_000
+    most_pixels: PositiveInt = 50_000_000
+    most_bytes: PositiveInt = 50_000_000
+
+    @abstractmethod
+    def listed(self, path: str, data_dir: Path | None) -> tuple[list[ImageFile], list[Finding]]:
+        """Return the images at a path, in the order of their names, and what was left out.
+
+        Raises:
+            FileNotFoundError: there is nothing at that path.
+            ValueError: there is no image, or a name leads elsewhere.
+        """
+
+    @property
+    def file_digests(self) -> Mapping[str, str]:
+        """By field, the SHA-256 of names, classes, owners and contents of its images, which identifies the data.
+
+        They are looked for in the current folder, and in that of the environment variable `PHALANX_DATA`.
+        """
+        folder, found = os.environ.get(DATA_DIR), dict[str, str]()
+        for field, path in (("path", self.path), ("test", self.test)):
+            if path is not None:
+                try:
+                    images, _ = self.listed(path, Path(folder) if folder else None)
+                except (OSError, ValueError, InfeasibleError):
+                    continue
+                found[field] = _digest(tuple((i.file, i.name, i.label, i.owner, _changed(i.file)) for i in images))
+        return found
+
+    @override
+    def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
+        """Return the train and test part; x is float32 of shape (n, channels, height, width).
+
+        Raises:
+            ModuleNotFoundError: if Pillow is not installed.
+            FileNotFoundError: if there is nothing at the path.
+            ValueError: if a file is no such image.
+            InfeasibleError: if there are more or larger images than the ceilings.
+        """
+        optional("PIL.Image", type(self).__name__, "images")  # before a file is looked for
+        paths = [self.path] if self.test is None else [self.path, self.test]
+        found = [self.listed(path, data_dir) for path in paths]
+        images = [image for part, _ in found for image in part]
+        findings = [finding for _, part in found for finding in part]
+        if len(images) > self.most_images:
+            raise InfeasibleError(
+                f"There are {len(images):,} images, and at most {self.most_images:,} are read. Raise most_images."
+            )
+        known = self._classes(images)
+        number = {label: k for k, label in enumerate(known)}
+        owners: tuple[Name, ...] = tuple(sorted({image.owner for image in images} - {""}))
+        y = torch.tensor([number[image.label] for image in images])
+        held = torch.tensor([owners.index(image.owner) for image in images]) if owners else None
+        if self.test is None:
+            tested = drawn(y if held is None else held, self.test_share, self.split_seed)
+        else:
+            tested = torch.arange(len(images)) >= len(found[0][0])
+        if not tested.any():
+            raise ValueError(f"{self.path}: a test part of {plural(len(images), 'image')} is empty. Raise test_share.")
+        x = self._pixels(images)
+        findings += _twice(images, tested)
+        if self.standardize:
+            std, mean = torch.std_mean(x[~tested].double(), dim=(0, 2, 3), correction=0)
+            x.sub_(mean.float()[:, None, None]).div_(torch.where(std > 0, std, 1).float()[:, None, None])
+        reading = TableReading((), known, owners, label="class")
+        data = Dataset(x, y, len(known), held, reading, tuple(findings))
+        return data.of(~tested), data.of(tested)
+
+    def _classes(self, images: Sequence[ImageFile]) -> tuple[str, ...]:
+        """Return the classes, in the order of their numbers."""
+        labels = {image.label for image in images}
+        if self.class_names is None:
+            return tuple(sorted(labels))
+        if unknown := sorted(labels - {*self.class_names}):
+            raise ValueError(
+                f"class_names lacks {', '.join(map(repr, unknown[:5]))}, of which there are images. Add them, or leave "
+                "these images out."
+            )
+        return self.class_names
+
+    def _pixels(self, images: Sequence[ImageFile]) -> Tensor:
+        """Return all images, (n, channels, height, width)."""
+        x: Tensor | None = None
+        for i, image in enumerate(images):
+            value = self._read(image)
+            if x is None:
+                if len(images) * value.size > MOST_NUMBERS:
+                    raise InfeasibleError(
+                        f"{plural(len(images), 'image')} of shape {value.shape} have more than {MOST_NUMBERS:,} "
+                        "numbers. Set size to a smaller one, or take fewer."
+                    )
+                x = torch.empty((len(images), *value.shape))
+            if value.shape != x.shape[1:]:
+                raise ValueError(
+                    f"{image.name} has {value.shape[1]} x {value.shape[2]} pixels, and {images[0].name} "
+                    f"{x.shape[2]} x {x.shape[3]}. Set size, to which all are stretched."
+                )
+            x[i] = torch.from_numpy(value)
+        assert x is not None
+        return x
+
+    def _read(self, image: ImageFile) -> npt.NDArray[np.float32]:
+        """Return an image, (channels, height, width), in [0, 1]."""
+        pillow, bombs = optional("PIL.Image", type(self).__name__, "images"), warnings.catch_warnings()
+        if (size := image.file.stat().st_size) > self.most_bytes:
+            raise InfeasibleError(
+                f"{image.name} has {size:,} bytes, and at most {self.most_bytes:,} are read. Raise most_bytes."
+            )
+        try:
+            with bombs:
+                warnings.simplefilter("ignore")  # of large images, which are counted here
+                with pillow.open(image.file, formats=[*{*FORMATS.values()}]) as opened:
+                    width, height = opened.size
+                    if width * height <= self.most_pixels:
+                        return self._arranged(opened, image)
+        except (OSError, SyntaxError, ValueError, EOFError, pillow.DecompressionBombError) as error:
+            if isinstance(error, _RefusedImageError):
+                raise
+            said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".").replace(str(image.file), "it")
+            raise ValueError(f"{image.name} cannot be read as an image: {said}. Repair it, or leave it out.") from error
+        raise InfeasibleError(
+            f"{image.name} has {width:,} x {height:,} pixels, and at most {self.most_pixels:,} are decoded. Raise "
+            "most_pixels."
+        )
+
+    def _arranged(self, opened: Any, image: ImageFile) -> npt.NDArray[np.float32]:
+        """Return an opened image of Pillow as it is trained on."""
+        pillow, name = optional("PIL.Image", type(self).__name__, "images"), image.name
+        if getattr(opened, "is_animated", False):
+            raise _RefusedImageError(f"{name} has several frames. Save the one that is meant.")
+        if opened.mode in ("I", "F"):
+            raise _RefusedImageError(
+                f"{name} has 32 bits a pixel, whose range is not known. Save it with 8 or 16 bits."
+            )
+        upright = optional("PIL.ImageOps", type(self).__name__, "images").exif_transpose(opened)
+        clear = opened.mode in ("RGBA", "LA", "PA") or "transparency" in opened.info
+        if clear and upright.convert("RGBA").getextrema()[3][0] < 255:
+            raise _RefusedImageError(f"{name} has transparent pixels. Save it without transparency.")
+        sides = None if self.size is None else (self.size, self.size)
+        if opened.mode in WIDE:  # which Pillow would cut off at 255
+            gray = pillow.fromarray(np.asarray(upright).astype(np.float32) / 65535)
+            gray = gray if sides is None else gray.resize(sides, pillow.Resampling.BILINEAR)
+            plane: npt.NDArray[np.float32] = np.asarray(gray, dtype=np.float32)[None].clip(0, 1)
+            return np.repeat(plane, 3, axis=0) if self.channels == "RGB" else plane
+        plain = upright.convert(self.channels)
+        plain = plain if sides is None else plain.resize(sides, pillow.Resampling.BILINEAR)
+        array = np.asarray(plain, dtype=np.float32) / 255
+        return array[None] if array.ndim == 2 else np.ascontiguousarray(np.moveaxis(array, -1, 0))
+
+
+class _RefusedImageError(ValueError):
+    """An image of a kind that is not trained on."""
+
+
+@dataclass(frozen=True)
+class ImageFolder(ImageSource):
+    """Images in a folder for each class: FOLDER/CLASS/IMAGE.png.  Needs Pillow: the extra `images`.
+
+    `path` is the folder of the classes. A pattern such as `sites/*` names such a folder for each owner, who has the
+    folder's name. An owner may lack a class. Files of other endings than those of images are left out, with a remark.
+    """
+
+    @override
+    def listed(self, path: str, data_dir: Path | None) -> tuple[list[ImageFile], list[Finding]]:
+        roots = _folders(path, data_dir)
+        if not roots:
+            raise FileNotFoundError(f"{type(self).__name__} finds no folder {path}. Correct the path.")
+        images, others = list[ImageFile](), list[str]()
+        for root in roots:
+            for place, inner, files in os.walk(root):  # follows no link to a folder
+                inner[:] = sorted(each for each in inner if not each.startswith("."))
+                within = Path(place).relative_to(root).parts
+                for file in sorted(each for each in files if not each.startswith(".")):
+                    name = f"{root.name}/{'/'.join((*within, file))}"
+                    if not within or Path(file).suffix.lower() not in FORMATS or Path(place, file).is_symlink():
+                        others.append(name)
+                    else:
+                        owner = root.name if is_pattern(path) else ""
+                        images.append(ImageFile(Path(place, file), name, within[0], owner))
+                    if len(images) > self.most_images:
+                        raise InfeasibleError(
+                            f"{path} has more than {self.most_images:,} images, the most that are read. Raise "
+                            "most_images."
+                        )
+        if not images:
+            raise ValueError(f"{path} has no images in a folder for each class, as in {path}/cat/1.png. Correct path.")
+        return images, [*_left_out(others, path)]
+
+
+@dataclass(frozen=True)
+class ImageTable(ImageSource):
+    """Images that a CSV file names: a row for each, with its path and its class.  Needs Pillow: the extra `images`.
+
+    `path` is the CSV file. A pattern such as `sites/*.csv` names a file for each owner, who has the file's name. The
+    paths of images begin in the folder of their file, and do not lead out of it.
+
+    Args:
+        image: column of the paths.
+        label: column of the classes, as texts.
+        owner: column of the owner of each image, for the partition `Natural`.
+        separator: what separates columns.
+    """
+
+    image: str = "image"
+    label: str = "label"
+    owner: str | None = None
+    separator: str = ","
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_separator(self.separator)
+
+    @override
+    def listed(self, path: str, data_dir: Path | None) -> tuple[list[ImageFile], list[Finding]]:
+        files = files_of(path, data_dir)
+        if not files:
+            raise FileNotFoundError(f"{type(self).__name__} finds no file {path}. Correct the path.")
+        several = is_pattern(path)
+        owners = owners_of_files(files)
+        images = [
+            image
+            for file, owner in zip(files, owners, strict=True)
+            for image in self._rows(file, owner if several else "")
+        ]
+        if not images:
+            raise ValueError(f"{path} names no image. Name one in each row.")
+        return images, []
+
+    def _rows(self, file: Path, owner: str) -> Iterator[ImageFile]:
+        """Yield the images that a file names."""
+        lines = csv.reader(decoded(contents(file, MOST_TABLE), str(file)).splitlines(), delimiter=self.separator)
+        header = next(lines, [])
+        wanted = [self.image, self.label, *([self.owner] if self.owner is not None else [])]
+        if missing := [name for name in wanted if header.count(name) != 1]:
+            raise ValueError(
+                f"{file.name} has no single column {missing[0]!r}; the columns are {shown(str(header), 200)}. Name one."
+            )
+        root = file.parent.resolve()
+        for cells in lines:
+            if not cells:
+                continue
+            where = f"{file.name}, line {lines.line_num}"
+            if len(cells) != len(header):
+                raise ValueError(f"{where} has {len(cells)} cells, and the first line {len(header)}. Correct it.")
+            row = dict(zip(header, cells, strict=True))
+            if not all(row[name].strip() for name in wanted):
+                raise ValueError(f"{where} has an empty cell. Fill it, or leave out the line.")
+            place = (root / row[self.image]).resolve()
+            if not place.is_relative_to(root):
+                raise ValueError(f"{where} names an image outside the folder of {file.name}. Put it there.")
+            if place.suffix.lower() not in FORMATS or not place.is_file():
+                raise ValueError(
+                    f"{where} names no image that is there: {shown(row[self.image])}. Endings are {' '.join(FORMATS)}."
+                )
+            named = row[self.owner].strip() if self.owner is not None else owner
+            yield ImageFile(place, place.relative_to(root).as_posix(), row[self.label].strip(), named)
+
+
+def _folders(path: str, data_dir: Path | None) -> list[Path]:
+    """Return the folder of a path, or the folders of a pattern, by name; nothing if there are none."""
+    for place in [Path(path).expanduser(), *([data_dir / path] if data_dir is not None else [])]:
+        if place.is_dir():
+            return [place]
+        if is_pattern(path) and (found := sorted(Path(each) for each in glob(str(place)) if Path(each).is_dir())):
+            return found
+    return []
+
+
+def _left_out(others: Sequence[str], path: str) -> Iterator[Finding]:
+    if others:
+        yield Finding(
+            "files",
+            path,
+            f"{plural(len(others), 'file')} in {path} are left out, as they are no images in a folder of a class (the "
+            f"first: {others[0]}).",
+            error=False,
+        )
+
+
+def _twice(images: Sequence[ImageFile], tested: Tensor) -> Iterator[Finding]:
+    """Yield a remark if images of the test part are also trained on."""
+    prints = [sha256(image.file.read_bytes()).digest() for image in images]
+    trained = {each for each, test in zip(prints, tested.tolist(), strict=True) if not test}
+    again = [i for i, test in enumerate(tested.tolist()) if test and prints[i] in trained]
+    if again:
+        yield Finding(
+            "twice",
+            "test",
+            f"{plural(len(again), 'image')} of the test part are in training as well (the first: "
+            f"{images[again[0]].name}). Leave out one of each pair.",
+            error=False,
+        )
+
+
+def _changed(file: Path) -> tuple[int, int]:
+    about = file.stat()
+    return about.st_size, about.st_mtime_ns
+
+
+@lru_cache(maxsize=16)  # while the files do not change
+def _digest(images: tuple[tuple[Path, str, str, str, tuple[int, int]], ...]) -> str:
+    """Return the SHA-256 of the names, classes, owners and contents of images."""
+    whole = sha256()
+    for file, name, label, owner, _ in images:
+        content = sha256(file.read_bytes()).hexdigest()
+        whole.update("\0".join((name, label, owner, content, "")).encode())
+    return f"sha256:{whole.hexdigest()}"

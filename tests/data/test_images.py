@@ -1,0 +1,268 @@
+"""Images in files: what they become, whose they are, and what is refused."""
+
+import io
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from phalanx import Run, Until, simulate
+from phalanx.core import InfeasibleError
+from phalanx.data import ImageFolder, ImageTable, Natural
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+RNG = np.random.default_rng(0)
+
+
+def drawn(mode="RGB", height=6, width=6, low=0, high=256):
+    bands = {"L": (), "RGB": (3,), "RGBA": (4,)}[mode]
+    return Image.fromarray(RNG.integers(low, high, (height, width, *bands)).astype(np.uint8))
+
+
+def folder(root, owners=("",), classes=("cat", "dog"), each=5):
+    """A folder of images for each owner and class; those of every second class are bright."""
+    for owner in owners:
+        for k, name in enumerate(classes):
+            place = root / owner / name
+            place.mkdir(parents=True)
+            for i in range(each):
+                drawn(low=128 * (k % 2), high=128 * (k % 2) + 128).save(place / f"{i}.png")
+    return str(root)
+
+
+def table(root, rows, header="image,label"):
+    root.mkdir(exist_ok=True)
+    (root / "images.csv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return str(root / "images.csv")
+
+
+def six(root, image, name="a.png", **options):
+    """A table that names one image six times."""
+    root.mkdir(exist_ok=True)
+    image.save(root / name, **options)
+    return table(root, [f"{name},{label}" for label in "xyxyxy"])
+
+
+def test_a_folder_for_each_class(tmp_path):
+    train, test = ImageFolder(folder(tmp_path / "pets")).load()
+    assert (train.shape, len(train), len(test)) == ((3, 6, 6), 8, 2)
+    assert (train.reading.labels, train.owners, train.findings) == (("cat", "dog"), None, ())
+    assert (train.x.mean((1, 2, 3)) > 0.5).tolist() == (train.y == 1).tolist()
+    pixels = torch.from_numpy(np.array(Image.open(tmp_path / "pets/cat/0.png"))).movedim(-1, 0).float() / 255
+    assert any(torch.equal(x, pixels) for x in torch.cat((train.x, test.x)))
+
+
+@pytest.mark.parametrize("kind", ["folder", "table"])
+def test_each_site_is_a_client_by_its_name(tmp_path, kind):
+    names = ("bern", "oslo", "rome")
+    folder(tmp_path / "sites", names)
+    source = ImageFolder(str(tmp_path / "sites/*"))
+    if kind == "table":
+        for owner in names:
+            rows = [f"{owner}/{label}/{i}.png,{label}" for label in ("cat", "dog") for i in range(5)]
+            (tmp_path / "sites" / f"{owner}.csv").write_text("\n".join(["image,label", *rows]))
+        source = ImageTable(str(tmp_path / "sites/*.csv"))
+    train, test = source.load()
+    assert (train.reading.owners, train.reading.labels) == (names, ("cat", "dog"))
+    assert (train.owners.bincount().tolist(), test.owners.bincount().tolist()) == ([8] * 3, [2] * 3)
+    record = simulate(Run(data=source, partition=Natural(), clients=3, until=Until(2)))
+    assert tuple(client.name for client in record.summary.clients.values()) == names
+    assert (record.summary.data.classes, record.summary.data.client_tests) == (("cat", "dog"), "own")
+
+
+def test_a_class_that_a_site_lacks(tmp_path):
+    folder(tmp_path / "sites", ("bern",), ("cat", "dog"))
+    folder(tmp_path / "sites", ("oslo",), ("dog", "eel"))
+    train, _ = ImageFolder(str(tmp_path / "sites/*")).load()
+    assert train.reading.labels == ("cat", "dog", "eel")
+    assert {*train.of(train.owners == 1).y.tolist()} == {1, 2}
+    with pytest.raises(ValueError, match=r"class_names lacks 'eel', of which there are images"):
+        ImageFolder(str(tmp_path / "sites/*"), class_names=("dog", "cat")).load()
+
+
+def test_columns_of_a_table(tmp_path):
+    folder(tmp_path / "pets")
+    rows = [f"{name};pets/{name}/{i}.png;site{i % 2}" for name in ("cat", "dog") for i in range(5)]
+    path = table(tmp_path, rows, "kind;file;hospital")
+    train, test = ImageTable(path, image="file", label="kind", owner="hospital", separator=";").load()
+    assert (train.reading.owners, train.reading.labels) == (("site0", "site1"), ("cat", "dog"))
+    assert len(train) + len(test) == 10
+
+
+@pytest.mark.parametrize("channels", ["RGB", "L"])
+@pytest.mark.parametrize("size", [None, 3])
+def test_size_and_channels(tmp_path, channels, size):
+    train, _ = ImageFolder(folder(tmp_path / "pets"), size=size, channels=channels).load()
+    assert train.shape == (3 if channels == "RGB" else 1, size or 6, size or 6)
+    assert 0 <= float(train.x.min()) < float(train.x.max()) <= 1
+
+
+def test_pixels_are_standardized_by_the_train_part(tmp_path):
+    train, test = ImageFolder(folder(tmp_path / "pets"), standardize=True).load()
+    assert train.x.mean((0, 2, 3)).abs().max() < 1e-5
+    assert (train.x.std((0, 2, 3), correction=0) - 1).abs().max() < 1e-5
+    assert float(test.x.abs().max()) < 4
+
+
+@pytest.mark.parametrize("size", [None, 4])
+@pytest.mark.parametrize("channels", ["RGB", "L"])
+def test_sixteen_bits_are_not_cut_off(tmp_path, channels, size):
+    wide = np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)
+    train, _ = ImageTable(six(tmp_path / "i", Image.fromarray(wide)), channels=channels, size=size).load()
+    assert train.x[0, 0].unique().numel() == (size or 8) ** 2
+    if size is None:
+        assert torch.allclose(train.x[0, 0], torch.from_numpy(wide.astype(np.float32) / 65535), atol=1e-6)
+
+
+def test_photographs_are_turned_upright(tmp_path):
+    image, about = Image.new("L", (4, 2)), Image.Exif()
+    image.putpixel((0, 0), 255)
+    about[0x0112] = 6  # to be turned clockwise
+    train, _ = ImageTable(six(tmp_path / "i", image, exif=about), channels="L").load()
+    assert train.shape == (1, 4, 2)
+    assert train.x[0, 0].nonzero().tolist() == [[0, 1]]
+
+
+def test_an_alpha_channel_without_transparency_is_left_out(tmp_path):
+    image = drawn()
+    train, _ = ImageTable(six(tmp_path / "i", image.convert("RGBA"))).load()
+    assert torch.equal(train.x[0], torch.from_numpy(np.array(image)).movedim(-1, 0).float() / 255)
+
+
+def encoded():
+    file = io.BytesIO()
+    drawn().save(file, "PNG")
+    return file.getvalue()
+
+
+def frames(place):
+    drawn().save(place, save_all=True, append_images=[drawn(), drawn()])
+
+
+REFUSED = {
+    "transparent": (lambda place: drawn("RGBA").save(place), "a.png", "has transparent pixels"),
+    "frames": (frames, "a.gif", "has several frames"),
+    "pages": (frames, "a.tif", "has several frames"),
+    "32 bits": (lambda place: Image.fromarray(np.arange(36, dtype=np.int32).reshape(6, 6)).save(place), "a.tif",
+                "has 32 bits a pixel"),
+    "cut off": (lambda place: place.write_bytes(encoded()[:90]), "a.png", "cannot be read as an image: .*Repair"),
+    "empty": (lambda place: place.write_bytes(b""), "a.png", "cannot be read as an image"),
+    "text": (lambda place: place.write_text("no image"), "a.jpg", "cannot be read as an image"),
+    "a program": (lambda place: place.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"), "a.png",
+                  "cannot be read as an image"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_images_that_are_refused(tmp_path, kind):
+    write, name, message = REFUSED[kind]
+    write(tmp_path / name)
+    path = table(tmp_path, [f"{name},{label}" for label in "xyxyxy"])
+    with pytest.raises(ValueError, match=f"^{name} {message}") as refused:
+        ImageTable(path).load()
+    assert str(tmp_path) not in str(refused.value)
+
+
+def test_images_of_two_sizes(tmp_path):
+    root = folder(tmp_path / "pets")
+    drawn(height=7).save(tmp_path / "pets/dog/0.png")
+    with pytest.raises(ValueError, match=r"pets/dog/0\.png has 7 x 6 pixels, and pets/cat/0\.png 6 x 6\. Set size"):
+        ImageFolder(root).load()
+    assert ImageFolder(root, size=6).load()[0].shape == (3, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "message"),
+    [
+        ({"most_images": 9}, r"more than 9 images"),
+        ({"most_pixels": 35}, r"pets/cat/0\.png has 6 x 6 pixels, and at most 35 are decoded"),
+        ({"most_bytes": 50}, r"pets/cat/0\.png has \d+ bytes, and at most 50 are read"),
+    ],
+)
+def test_ceilings(tmp_path, ceiling, message):
+    source = ImageFolder(folder(tmp_path / "pets"))
+    with pytest.raises(InfeasibleError, match=message):
+        replace(source, **ceiling).load()
+
+
+def test_pixels_are_counted_before_they_are_decoded(tmp_path, monkeypatch):
+    path = six(tmp_path / "i", Image.new("1", (20_000, 3_000)))  # 60 million pixels in a few kilobytes
+    monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("it was decoded"))
+    with pytest.raises(InfeasibleError, match=r"20,000 x 3,000 pixels, and at most 50,000,000 are decoded"):
+        ImageTable(path, size=8).load()
+
+
+def test_numbers_in_memory_have_a_ceiling(tmp_path, monkeypatch):
+    monkeypatch.setattr("phalanx.data.images.MOST_NUMBERS", 1000)
+    with pytest.raises(InfeasibleError, match=r"10 images of shape \(3, 6, 6\) have more than 1,000 numbers"):
+        ImageFolder(folder(tmp_path / "pets")).load()
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "/etc/hostname.png", "link.png", "sub/../../secret.png"])
+def test_a_table_names_no_image_outside_its_folder(tmp_path, name):
+    drawn().save(tmp_path / "secret.png")
+    path = table(tmp_path / "inside", [f"{name},x", f"{name},y"])
+    (tmp_path / "inside/link.png").symlink_to(tmp_path / "secret.png")
+    with pytest.raises(ValueError, match=r"images\.csv, line 2 names an image outside the folder of images\.csv"):
+        ImageTable(path).load()
+
+
+def test_links_and_other_files_are_left_out_with_a_remark(tmp_path):
+    root = folder(tmp_path / "pets")
+    drawn().save(tmp_path / "secret.png")
+    (tmp_path / "pets/cat/link.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "pets/cat/notes.txt").write_text("")
+    (tmp_path / "pets/.hidden").write_text("")
+    train, test = ImageFolder(root).load()
+    assert len(train) + len(test) == 10
+    (found,) = train.findings
+    assert (found.code, found.error) == ("files", False)
+    assert "2 files in" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "message"),
+    [
+        (["a.png,x,1"], "image,label", r"images\.csv, line 2 has 3 cells, and the first line 2"),
+        (["a.png,"], "image,label", r"images\.csv, line 2 has an empty cell"),
+        (["b.png,x"], "image,label", r"images\.csv, line 2 names no image that is there: b\.png"),
+        (["a.png,x"], "file,label", r"images\.csv has no single column 'image'; the columns are .*file"),
+        (["a.png,x,y"], "image,label,label", r"images\.csv has no single column 'label'"),
+        ([], "image,label", r"names no image"),
+    ],
+)
+def test_tables_of_images_that_are_refused(tmp_path, rows, header, message):
+    drawn().save(tmp_path / "a.png")
+    with pytest.raises(ValueError, match=message):
+        ImageTable(table(tmp_path, rows, header)).load()
+
+
+def test_images_of_both_parts_are_a_remark(tmp_path):
+    source = ImageFolder(folder(tmp_path / "pets"), test=folder(tmp_path / "tests", each=2))
+    train, test = source.load()
+    assert (len(train), len(test), train.findings) == (10, 4, ())
+    (tmp_path / "tests/cat/0.png").write_bytes((tmp_path / "pets/dog/3.png").read_bytes())
+    (found,) = source.load()[0].findings
+    assert (found.code, found.error) == ("twice", False)
+    assert "the first: tests/cat/0.png" in found.sentence
+
+
+def test_a_run_is_identified_by_its_images(tmp_path, monkeypatch):
+    folder(tmp_path / "a/pets")
+    (tmp_path / "b").mkdir()
+    os.rename(tmp_path / "a/pets", tmp_path / "b/pets")
+    monkeypatch.chdir(tmp_path / "b")
+    here = Run(data=ImageFolder("pets"), clients=2).identity
+    monkeypatch.chdir(tmp_path)
+    assert Run(data=ImageFolder("b/pets"), clients=2).identity == here
+    drawn().save(tmp_path / "b/pets/cat/0.png")
+    assert Run(data=ImageFolder("b/pets"), clients=2).identity != here
+
+
+@pytest.mark.parametrize("source", [ImageFolder("none"), ImageTable("none.csv"), ImageFolder("none/*")])
+def test_no_images_at_the_path(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=rf"{type(source).__name__} finds no .* none.*Correct the path"):
+        source.load()
