@@ -98,7 +98,7 @@ def test_there_are_many_cases():
     cases = typed()
     assert len(cases) > 4000
     assert len(set(cases)) == len(cases)
-    assert {"--algorithm.aggregate.f=1.5", "--byzantine=x", "--model.hidden=[[]]"} <= {case[-1] for case in cases}
+    assert {"--algorithm.aggregate.f=1.5", "--clients=x", "--model.hidden=[[]]"} <= {case[-1] for case in cases}
 
 
 def test_values_of_the_wrong_kind(capsys):

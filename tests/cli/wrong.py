@@ -82,6 +82,13 @@ def wrong(declared: Any) -> list[str]:
         listed["null"] = None
     if bool in held:
         allowed |= {"true"}
+    of = {
+        kind for member in members(declared) if typing.get_origin(member) is tuple for kind in typing.get_args(member)
+    }
+    if str in of:  # one text without brackets is a list of it
+        allowed |= {text for text in listed if text and not text.startswith(("[", "{", "&"))}
+    elif of & {int, float}:
+        allowed |= {"1"}
     return [text for text in listed if text not in allowed]
 
 

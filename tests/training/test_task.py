@@ -125,7 +125,7 @@ def test_a_regression_has_a_loss_and_no_accuracy(tmp_path):
     assert record.summary.final.loss == last.loss
     assert record.summary.clients[0].classes == ()
     assert f"loss {last.loss:.3g} at the end" in render([record], "Regression")
-    assert [column.header for column in results([record]).columns][-2] == "loss"
+    assert [column.header for column in results([record]).columns][-3:] == ["loss", "MeanAbsoluteError", "time"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import NoneType
 from typing import Any, Literal, NamedTuple
 
 from phalanx.cli import advice
@@ -318,7 +317,7 @@ def _read(kind: Any, before: Any, value: Any, path: str) -> Any:
             return _as(member, kind, before, value, path)
         except _UnfitError as unfit:
             reasons.append(str(unfit))
-    if isinstance(value, Text) and not isinstance(_loaded(value), (list, tuple, NoneType)):  # one value of a list
+    if isinstance(value, Text) and _is_single(value):  # one value of a list
         for member in filter(_is_repeated, members(kind)):
             with suppress(_UnfitError, ConfigurationError):
                 return _sequence(member, [value], path)
@@ -405,6 +404,12 @@ def _number(given: Any) -> float:
     if SINGLE < abs(given) < math.inf:
         raise _UnfitError(f"it is above {SINGLE:.2g}, the largest number in single precision")
     return float(given)
+
+
+def _is_single(value: Text) -> bool:
+    """Return whether what was typed may be one value of a list: no list itself, and nothing else of YAML's."""
+    plain = len(value) == 1 or not value.startswith(("[", "{", "&", "*", "!"))
+    return plain and "\n" not in value and _loaded(value) is not None
 
 
 def _is_repeated(member: Any) -> bool:

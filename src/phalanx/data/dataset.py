@@ -476,9 +476,9 @@ def _tensor(item: object, i: int) -> Tensor:
     _check_unmasked(item)
     image = hasattr(item, "getbands")  # a PIL image, recognised without importing PIL
     try:
-        if getattr(item, "mode", "") in ("I", "F"):
-            raise ValueError("its pixels have 32 bits, whose range is not known. Give them as an array of numbers")
         array = _pixels(item) if image else np.asarray(item)
+        if getattr(item, "mode", "") in ("I", "F") and not (array.min() >= 0 and array.max() <= 1):
+            raise ValueError("its pixels have 32 bits, and are not in [0, 1]. Give them as an array of numbers")
     except ValueError as error:  # a ragged list
         raise ValueError(f"Example {i} is not one array of numbers: {error}.") from error
     array = array.copy() if min(array.strides, default=0) < 0 else array  # which torch refuses
