@@ -221,7 +221,7 @@ def test_unknown_fields_of_a_class(said, arguments, sentence):
         (["--clients", "2.5"], "clients must be an integer, got 2.5."),
         (["--seed", "1.5"], "seed must be an integer, got 1.5."),
         (["--participation", "half"], "participation must be a number, got half."),
-        (["--byzantine", "some"], "byzantine must be an integer, or a number, got some."),
+        (["--seed", "some"], "seed must be an integer, got some."),
         (["--training.epochs", "few"], "training.epochs must be an integer, got few."),
         (["--training.clip_norm", "x"], "training.clip_norm must be a number, or null, got x."),
         (["--until.steps", "x"], "until.steps must be an integer, or null, got x."),
