@@ -233,11 +233,11 @@ class ImageSource(Source):
             gray = pillow.fromarray(np.asarray(upright).astype(np.float32) / 65535)
             gray = gray if sides is None else gray.resize(sides, pillow.Resampling.BILINEAR)
             plane: npt.NDArray[np.float32] = np.asarray(gray, dtype=np.float32)[None].clip(0, 1)
-            return np.repeat(plane, 3, axis=0) if self.channels == "RGB" else plane
+            return plane.repeat(3, axis=0) if self.channels == "RGB" else plane
         plain = upright.convert(self.channels)
         plain = plain if sides is None else plain.resize(sides, pillow.Resampling.BILINEAR)
-        array = np.asarray(plain, dtype=np.float32) / 255
-        return array[None] if array.ndim == 2 else np.ascontiguousarray(np.moveaxis(array, -1, 0))
+        array: npt.NDArray[np.float32] = np.asarray(plain, dtype=np.float32) / np.float32(255)
+        return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 
 class _RefusedImageError(ValueError):
