@@ -99,16 +99,16 @@ def test_a_trail_that_clients_have_seen_is_verified_by_what_they_keep(folder, ca
     lines = read(folder / "run" / "audit.jsonl")
     assert lines[3].why == f"run {json.loads(witnesses(folder)[0].read_bytes().splitlines()[-1])['session']}"
     for path in witnesses(folder):
-        assert len(held := sizes(path)) == 4
+        assert len(held := sizes(path)) == 5
         assert held == sorted(set(held)), "each round has seen more of it"
-        assert held[-1] <= len(lines)
+        assert held[-1] == len(lines), "and all have seen its end"
     command = ["verify", str(folder / "run"), "--coordinator", MINE]
     for path in [*witnesses(folder), folder / "run" / "witnesses.json"]:
         command += ["--witness", str(path)]
     assert main(command) == 0
     said = capsys.readouterr().out
     assert (
-        f"holds 4 checkpoints of this folder, up to line {sizes(witnesses(folder)[1])[-1]}, signed by {MINE}." in said
+        f"holds 5 checkpoints of this folder, up to line {sizes(witnesses(folder)[1])[-1]}, signed by {MINE}." in said
     )
     assert "Integrity: intact" in said
     assert set(json.loads((folder / "run" / "witnesses.json").read_bytes())["clients"]) == {"0", "1", "2"}
@@ -314,7 +314,7 @@ def test_an_answer_that_is_lost_leaves_a_head_from_which_the_next_goes_on(tmp_pa
     times = dataclasses.replace(QUICK, answer=1.0, least=2, margin=None)
     state = trained(tmp_path, apps, timeouts=times, suspension=Suspension(misses=100))
     assert state.version == 4
-    assert len(sizes(witnesses(tmp_path)[2])) == 4
+    assert len(sizes(witnesses(tmp_path)[2])) == 5
     assert "2" in json.loads((tmp_path / "run" / "witnesses.json").read_bytes())["clients"]
 
 
@@ -329,7 +329,7 @@ def test_an_answer_that_does_not_co_sign_is_invalid(line, tmp_path):
             reply.content[COSIGNATURE]["line"] = line
         return Message(resigned(message, reply.content, KEYS[2]), reply_to=message)
 
-    apps[2] = attacked(apps[2], change)
+    apps[2] = attacked(attacked(apps[2], change), change, kind="query")
     trained(tmp_path, apps, timeouts=dataclasses.replace(QUICK, least=2))
     reasons = {entry.why for entry in read(tmp_path / "run" / "audit.jsonl") if entry.event == "invalid"}
     assert reasons == {"it has not co-signed the head of the audit trail that it was sent"}

@@ -37,6 +37,7 @@ def text(found: Verification) -> list[str]:
     missing = [finding for finding in found.findings if finding.kind == "missing"]
     changed = [finding for finding in found.findings if finding.kind != "missing"]
     lines = [f"Compared with the seal: {found.compared}."] if found.compared else []
+    lines += [f"Evidence: {sentence}" for sentence in found.evidence]
     lines += [f"Witness: {sentence}" for sentence in found.witnesses]
     lines += [f"Integrity: {INTEGRITY[found.integrity]}", *_listed(changed)]
     lines += [f"Completeness: {COMPLETENESS[found.completeness] if found.ended else NOT_OVER}", *_listed(missing)]

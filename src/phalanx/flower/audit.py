@@ -9,9 +9,12 @@ One JSON object per line, in `audit.jsonl` in the folder of the history, each wi
 * `before`: the link of the line before, in a hash chain over all lines (`phalanx.runs.seal`). Lines of trails from
   before there was a chain have none.
 
+Lines `recorded`, `resumed` and `ended` have an eleventh, `evidence` (`phalanx.runs.evidence`).
+
 | event | when |
 | --- | --- |
 | begun, resumed, ended | the run; `why` of `begun` names it, that of `ended` is its status, and the error |
+| recorded | a line of the history was written; `evidence` has the digests of what that step rests on |
 | enrolled | a client was let in for the first time; `why` is what it reports |
 | not enrolled | its number of examples is impossible: it never takes part |
 | turned away | a node that is not in the roster, or cannot prove its identity |
@@ -53,6 +56,7 @@ from phalanx.core import Progress
 from phalanx.engine.suspicion import in_words
 from phalanx.reading import from_json
 from phalanx.runs.checkpoint import settle
+from phalanx.runs.evidence import Evidence
 from phalanx.runs.schema import to_json
 from phalanx.runs.seal import HashChain, Mark, breaks, chain_of, split
 from phalanx.runs.transparency import MerkleTree
@@ -79,6 +83,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
     score: float | None
     before: str = ""
+    evidence: Evidence | msgspec.UnsetType = msgspec.UNSET
 
 
 class Note(NamedTuple):
@@ -88,6 +93,7 @@ class Note(NamedTuple):
     client: int | None
     why: str = ""
     score: float | None = None
+    evidence: Evidence | msgspec.UnsetType = msgspec.UNSET
 
 
 class Audit:
@@ -103,6 +109,8 @@ class Audit:
         reached: the place that the trail had come to at the checkpoint of a run that goes on; None if that is not
             known.
         session: names the run; its line `begun` says it.
+        of_step: returns the evidence of a step, or of a wait without one; None if there is none.
+        of_end: returns the evidence of a run that ends, or goes on; likewise.
 
     Raises:
         ValueError: the trail of a run that goes on was changed.
@@ -117,8 +125,10 @@ class Audit:
         resumed: bool = False,
         reached: Mark | None = None,
         session: Callable[[], str] = str,
+        of_step: Callable[[Progress], Evidence | None] = lambda progress: None,
+        of_end: Callable[[], Evidence | None] = lambda: None,
     ) -> None:
-        self._session, self._tree = session, MerkleTree()
+        self._session, self._tree, self._of_step, self._of_end = session, MerkleTree(), of_step, of_end
         self._path, self._now, self._name, self._resumed = path, now, name, resumed
         if path is not None and resumed:
             _check(path, reached)
@@ -147,9 +157,13 @@ class Audit:
             if self._failed is not None:
                 raise self._failed
             self._step, self._version = progress.step, progress.state.version
+            goes_on = self._waiting is not None and self._resumed
             if self._waiting is not None:
                 self._begin(progress)
-            self._write([self._entry(note) for note in self._notes(progress)])
+            notes = [*self._notes(progress)]
+            if self._path is not None and not goes_on and (found := self._of_step(progress)) is not None:
+                notes.append(Note("recorded", None, evidence=found))
+            self._write([self._entry(note) for note in notes])
 
     def note(self, note: Note) -> None:
         """Record an event between steps, from any thread.  An error is raised at the next step."""
@@ -185,7 +199,7 @@ class Audit:
         with self._lock:
             self._add([])
             if self._waiting is None and not self._ended:
-                self._write([self._entry(Note("ended", None, why))])
+                self._write([self._entry(self._with_end(Note("ended", None, why)))])
             self._ended = True
 
     @property
@@ -222,13 +236,17 @@ class Audit:
             set_aside(self._path)
         after = f"goes on after step {progress.step}"
         mark = (
-            Note("resumed", None, after)
+            self._with_end(Note("resumed", None, after))
             if self._resumed
             else Note("begun", None, f"run {found}" if (found := self._session()) else "")
         )
         now = round(progress.now, 3) if self._resumed else 0.0
         at = {"seconds": now, "step": progress.step, "version": progress.state.version}
         self._write([*(msgspec.structs.replace(entry, **at) for entry in waiting), self._entry(mark)])
+
+    def _with_end(self, note: Note) -> Note:
+        found = None if self._path is None else self._of_end()
+        return note if found is None else note._replace(evidence=found)
 
     def _recall(self, step: int) -> None:
         """Read the lines from before the run was stopped, and cut off an incomplete one."""
@@ -239,7 +257,7 @@ class Audit:
             os.truncate(self._path, len(whole[0] + whole[1]))
         self._chain = chain_of(split(whole[0] + whole[1]))
         for entry in read(self._path):
-            if entry.event not in (*MARKS, *AT_A_TIME):
+            if entry.event not in (*MARKS, *AT_A_TIME, "recorded"):
                 self._known[_key(entry)] += 1
             if entry.event == "excluded" and entry.client is not None and entry.step <= step:
                 self._excluded.add(entry.client)
@@ -273,7 +291,8 @@ class Audit:
         score = note.score if note.score is not None and math.isfinite(note.score) else None
         time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         now = round(self._now(), 3)
-        return Entry(time, now, self._step, self._version, note.event, note.client, name, note.why, score)
+        at = time, now, self._step, self._version
+        return Entry(*at, note.event, note.client, name, note.why, score, evidence=note.evidence)
 
     def _write(self, entries: Sequence[Entry]) -> None:
         """Add lines at once, and write them to the disk; not those from before the run was stopped."""

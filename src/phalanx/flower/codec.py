@@ -23,7 +23,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from phalanx.core import ClientReport, Vector
-from phalanx.flower.identity import signed_by, statement
+from phalanx.runs.signing import fingerprint_of, signed_by, statement
 
 Transfer = Literal["float32", "bfloat16", "int8"]
 
@@ -34,6 +34,7 @@ HEAD = "checkpoint"  # that of a task that is optional
 MOST_PROOFS, LONGEST_PROOF = 40, 64 * 32  # proofs in a task, and bytes of one
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")  # of a schema
 NONCE = 32  # bytes
+NOBODY = -1  # in a task: the client that is asked is not known yet
 BLOCK = 256  # entries that share a scale
 NPY = b"\x93NUMPY\x01\x00"  # start of an array in NumPy's format 1.0; then 2 bytes of header length, header, entries
 LONGEST_HEADER = 512  # bytes of a header
@@ -59,7 +60,7 @@ class TaskMessage(NamedTuple):
     kind: Literal["enrol", "train"]
     session: str  # id of the run; the same after resuming
     nonce: bytes  # random, new for each task
-    client: int  # the addressee; -1 in "enrol", where the server does not know the client yet
+    client: int  # the addressee; -1 where the server does not know it yet
     version: int  # of the download
     turn: int  # number of earlier tasks of the client
     transfer: Transfer
@@ -211,8 +212,8 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
     """
     kinds = {"kind": str, "session": str, "nonce": bytes, "client": int, "version": int, "turn": int, "transfer": str,
              "coordinator": str, "signature": bytes}  # fmt: skip
-    more = {HEAD} & {*content} if type(content) is RecordDict and out is not None else set[str]()
-    _check_records(content, {WORDS} if out is None else {WORDS, VECTOR} | more)
+    more = {HEAD} & {*content} if type(content) is RecordDict else set[str]()
+    _check_records(content, {WORDS} | more if out is None else {WORDS, VECTOR} | more)
     values = _words(content, kinds)
     del values["signature"]
     task = TaskMessage(**values)
@@ -414,7 +415,7 @@ def check_task(content: RecordDict, coordinator: bytes, own: bytes) -> None:
         Malformed: it has not.
     """
     record: Any = content[WORDS]
-    addressee = b"" if record["kind"] == "enrol" else own
+    addressee = b"" if record["client"] == NOBODY else own
     if not signed_by(coordinator, record["signature"], _task_statement(content, addressee)):
         raise Malformed("the task is not signed by the coordinator that it names, for this client")
 
@@ -425,6 +426,11 @@ def _task_statement(content: RecordDict, addressee: bytes) -> bytes:
 
 def signing_input(task: TaskMessage, content: RecordDict) -> bytes:
     """Return the bytes that the client signs: the task, from the caller's own copy, and the whole answer."""
+    return signed_statement(task, fingerprint(content))
+
+
+def signed_statement(task: TaskMessage, digest: bytes) -> bytes:
+    """Return the same for an answer of which the fingerprint is known."""
     return statement(
         task.kind,
         task.coordinator,
@@ -434,16 +440,13 @@ def signing_input(task: TaskMessage, content: RecordDict) -> bytes:
         task.version,
         task.turn,
         task.transfer,
-        fingerprint(content),
+        digest,
     )
 
 
 def fingerprint(content: RecordDict) -> bytes:
     """Return the SHA-256 of everything in a message except its signature."""
-    digest = hashlib.sha256()
-    for part in _parts(content):
-        digest.update(statement("", part) if isinstance(part, str) else part)
-    return digest.digest()
+    return fingerprint_of(_parts(content))
 
 
 def _parts(content: RecordDict) -> Iterator[str | bytes]:

@@ -18,10 +18,12 @@ from phalanx.core import Download, Reply, Vector
 from phalanx.flower import codec
 from phalanx.flower.clock import TICK
 from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage
-from phalanx.flower.identity import signed_by
+from phalanx.flower.identity import as_text
 from phalanx.flower.register import Register
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.wire import GONE, GRACE, SILENT, SPARE, Threads, UndeliveredError, failure, pull, push, short
+from phalanx.runs.evidence import SignedUpdate
+from phalanx.runs.signing import signed_by
 
 log = logging.getLogger("phalanx.flower")
 
@@ -59,6 +61,7 @@ class Dispatch:
     unreached: bool = False  # whether the reason is that the node, or Flower, was not reached
     message: str = ""  # Flower's id, once it is sent
     note: str = ""  # the head of the audit trail that was sent along
+    signed: SignedUpdate | None = None  # what its client has signed, once it has answered
     sent: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)  # nobody waits for the answer any more
     finished: bool = False  # its outcome is in the inbox
@@ -179,6 +182,9 @@ class Dispatcher:
             raise Malformed(f"signed by {f'client {owner}' if owner else 'a key that is not in the roster'}")
         if answer.nonce != task.nonce:
             raise Malformed("replayed, or meant for another task: its nonce is different")
-        if not signed_by(member.key, answer.signature, codec.signing_input(task, reply.content)):
+        signature, digest = answer.signature, codec.fingerprint(reply.content)
+        if type(signature) is not bytes or not signed_by(member.key, signature, codec.signed_statement(task, digest)):
             raise Malformed("its signature is not valid")
+        of = as_text(member.key), task.version, task.turn, task.nonce.hex()
+        dispatch.signed = SignedUpdate(*of, digest.hex(), signature.hex())
         return answer

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 import yaml
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -30,13 +30,12 @@ from typing_extensions import override
 
 from phalanx.flower.files import locked, replace_durably, write_secret
 from phalanx.reading import contents, decoded, from_json, load
+from phalanx.runs.signing import signed_by, statement
 from phalanx.runs.transparency import PREFIX, public_key
 from phalanx.wording import shown, visible
 
 LARGEST = 100_000_000  # bytes of a roster
-SIGNATURE = 64  # bytes of a signature
 FIELDS = ("id", "name", "key", "term", "revoked")  # of an entry in the roster
-FORMAT = 3  # version of what is signed; 1 did not name the coordinator, 2 not its key
 COORDINATOR_KEY = "coordinator.pem"  # file of the coordinator's private key, next to the roster
 LARGEST_REQUEST = 10_000  # bytes
 LONGEST_NAME = 100  # characters
@@ -127,31 +126,6 @@ def is_owned(key: bytes) -> bool:
         product = D * x * x * y * y % P
         x, y = 2 * x * y * pow(1 + product, -1, P) % P, (y * y + x * x) * pow(1 - product, -1, P) % P
     return (x, y) != (0, 1)
-
-
-# Signatures
-
-
-def statement(purpose: str, *parts: bytes | int | str) -> bytes:
-    """Return the bytes to sign: each part with its type and length, so that different parts give different bytes."""
-    items = (purpose, *parts)
-    return f"phalanx flower {FORMAT}".encode() + b"".join(_framed(item) for item in items)
-
-
-def _framed(item: bytes | int | str) -> bytes:
-    content = item if isinstance(item, bytes) else str(item).encode()
-    return f"{type(item).__name__} {len(content)} ".encode() + content
-
-
-def signed_by(key: bytes, signature: object, stated: bytes) -> bool:
-    """Return whether a signature, which may be of any type, is valid for a public key and a statement."""
-    if type(signature) is not bytes or len(signature) != SIGNATURE:
-        return False
-    try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, stated)
-    except InvalidSignature:
-        return False
-    return True
 
 
 # Requests

@@ -21,12 +21,13 @@ from phalanx.data import Schema
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.clock import TICK, AwakeClock
-from phalanx.flower.codec import MOST_PROOFS, Malformed, ShownHead, TaskMessage, brief
-from phalanx.flower.identity import Member, Roster, as_text, coordinator_key, public_bytes, public_text, signed_by
+from phalanx.flower.codec import MOST_PROOFS, NOBODY, Malformed, ShownHead, TaskMessage, brief
+from phalanx.flower.identity import Member, Roster, as_text, coordinator_key, public_bytes, public_text
 from phalanx.flower.logs import log_fields
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
-from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pull, short
+from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pull, push, short
+from phalanx.runs.signing import signed_by
 from phalanx.runs.transparency import TreeHead, is_cosigned, open_note, sign_note
 from phalanx.runs.witnesses import Witness
 from phalanx.wording import plural
@@ -41,6 +42,7 @@ LONGEST_PAUSE = 600.0  # longest pause between two checks of a node that fails t
 LISTED, PERIOD = 100, 3600.0  # nodes turned away that log and audit trail list, at most, in so many seconds
 REMEMBERED = 10_000  # nodes of which it is known that they are listed
 LONGEST_SIZE = 100  # characters of a reported size that is in words, since every checkpoint holds it
+END = 20.0  # seconds for clients to co-sign the end of the audit trail, all together
 WIDEST_SIZE = 64  # bits of one that is an integer, as many as Flower carries
 
 
@@ -368,7 +370,7 @@ class Register:
         """Check the identity of a node."""
         nonce = secrets.token_bytes(codec.NONCE)
         limit = self._time_of(node)
-        task = TaskMessage("enrol", self.session, nonce, -1, 0, 0, "float32", self.coordinator)
+        task = TaskMessage("enrol", self.session, nonce, NOBODY, 0, 0, "float32", self.coordinator)
         try:
             message = Message(self.content(task), node, MessageType.QUERY, ttl=limit + SPARE, group_id="enrol")
             (number,) = self.grid.push_messages([message])
@@ -388,7 +390,7 @@ class Register:
         content, member = codec.task_content(task, download), self.roster.active.get(task.client)
         if self._key is None:
             return content
-        if task.kind == "train":
+        if task.client != NOBODY:
             with self._changed:
                 sizes = self._shown.setdefault(task.client, [])
                 if (found := self._head(sizes)) is not None:
@@ -413,6 +415,33 @@ class Register:
         with self._changed:
             self._shown[member.id] = [size for size in self._shown.get(member.id, []) if size >= head.size]
             self.witnessed[member.id] = Witness(member.name, as_text(member.key), note, self.coordinator, line)
+
+    def show_end(self) -> None:
+        """Show all connected clients the last head of the audit trail, for `END` seconds at most; they co-sign it."""
+        threads, deadline = Threads(), self.clock() + END
+        with self._changed:
+            there = [(client, node) for client, node in self._at.items() if node in self._present]
+        for client, node in there if self._key is not None and self._head([]) is not None else ():
+            threads.begin(self._show_end, client, node, deadline)
+        threads.join(END)
+
+    def _show_end(self, client: int, node: int, deadline: float) -> None:
+        nonce = secrets.token_bytes(codec.NONCE)
+        task = TaskMessage("enrol", self.session, nonce, client, 0, 0, "float32", self.coordinator)
+        try:
+            member, content = self.roster.active[client], self.content(task)
+            shown = codec.read_head(content)
+            number = push(self.grid, Message(content, node, MessageType.QUERY, ttl=END + SPARE, group_id="end"))
+            reply = pull(self.grid, number, self.timeouts.poll, deadline, self._closed, clock=self.clock)
+            if reply is None or reply.has_error() or shown is None:
+                raise Malformed("it did not answer" if reply is None else "it could not")
+            answer = codec.read_answer(reply.content)
+            stated = codec.signing_input(task, reply.content)
+            if answer.key != member.key or not signed_by(member.key, answer.signature, stated):
+                raise Malformed("its answer is not signed")
+            self.check_cosignature(member, reply.content, shown.note)
+        except Exception as error:  # it stays a witness of what it has seen before
+            log.info("client %d has not co-signed the end of the audit trail: %s", client, short(error))
 
     def _turn_away(self, node: int, why: str) -> None:
         """Leave a node alone for a while; list it the first time only."""

@@ -1,6 +1,7 @@
 """The coordinator's side: the loop of `phalanx.engine` over Flower's messages, as an app that Flower starts."""
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ from phalanx.models import Model
 from phalanx.numerics.memory import return_freed_memory
 from phalanx.runs.canonical import canonical, configuration, digest, source
 from phalanx.runs.checkpoint import Checkpoint, Origin
+from phalanx.runs.evidence import EvidenceMaker
 from phalanx.runs.files import write_inside
 from phalanx.runs.history import Measure, nothing
 from phalanx.runs.lock import exclusive
@@ -50,7 +52,7 @@ from phalanx.runs.models import ModelInputs, ModelKeeper, SavedModels
 from phalanx.runs.provenance import provenance
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import Session
-from phalanx.runs.summary import Population, RunInfo
+from phalanx.runs.summary import Ending, Population, RunInfo
 from phalanx.runs.witnesses import WITNESSES, as_json, witnesses_of
 from phalanx.signals import passing_signals_on
 from phalanx.training.local import LocalTraining
@@ -231,6 +233,10 @@ class WitnessKeeper:
 
     def __call__(self, progress: Progress, /) -> None:
         """Write what has changed."""
+        self.write()
+
+    def write(self) -> None:
+        """Write all of them, if there are any."""
         if self.folder is not None and (found := self.transport.register.witnessed):
             write_inside(self.folder, WITNESSES, as_json(found))
 
@@ -298,7 +304,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         folder=folder,
         checkpoint=coordinator.checkpoint,
         device=torch.device("cpu"),
-        on_end=lambda how: audit.end(": ".join(filter(None, how))),
+        on_end=lambda how: _end(how, audit, transport, witnesses),
         models=ModelKeeper(
             model,
             partial(served, algorithm),
@@ -313,6 +319,14 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         audited=lambda: audit.mark,
     )
     resumed = session.resumed.snapshot
+    known = (step.promise for step in session.history.lines if step.promise is not None)
+    evidence = EvidenceMaker(
+        partial(served, algorithm),
+        lambda: session.history.last,
+        config["algorithm"],
+        folder,
+        promise=deque(known, maxlen=1),
+    )
     audit = Audit(
         folder / AUDIT if folder else None,
         lambda: transport.now,
@@ -320,6 +334,14 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         resumed=resumed is not None,
         reached=session.resumed.audit,
         session=lambda: transport.register.session,
+        of_step=lambda progress: evidence.of_step(
+            progress,
+            transport.signed,
+            session=transport.register.session,
+            coordinator=transport.register.coordinator,
+            transfer=coordinator.transfer,
+        ),
+        of_end=evidence.of_end,
     )
     warned.tell(audit.warned)
     transport = FlowerTransport(
@@ -339,6 +361,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
     if resumed is not None and folder is not None:
         transport.register.witnessed |= witnesses_of(folder)
     transport.f = _expected(algorithm, transport, coordinator)
+    witnesses = WitnessKeeper(folder, transport)
     check = PromiseCheck(coordinator.accept, audit.note)
     if not (algorithm.synchronous or coordinator.suspension.interval):
         warned(HASTE)
@@ -358,7 +381,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
                 audit,
                 check,
                 transport,
-                WitnessKeeper(folder, transport),
+                witnesses,
                 tell,
                 board,
                 *metrics,
@@ -367,6 +390,14 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         )
         session.keep_models()
     return session.state
+
+
+def _end(how: Ending, audit: Audit, transport: FlowerTransport, witnesses: WitnessKeeper) -> None:
+    """Note how a run ends; the clients co-sign the end of one that is finished."""
+    audit.end(": ".join(filter(None, how)))
+    if how.status == "finished":
+        transport.register.show_end()
+        witnesses.write()
 
 
 def _expected(algorithm: Algorithm[Any], transport: FlowerTransport, coordinator: Coordinator) -> int:

@@ -44,6 +44,7 @@ from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.upload_counter import UploadCounter
 from phalanx.numerics.memory import room
+from phalanx.runs.evidence import SignedUpdate
 from phalanx.wording import plural
 
 log = logging.getLogger("phalanx.flower")
@@ -174,6 +175,7 @@ class FlowerTransport:
         self._joined = dict[int, object]()  # clients that enrolled, and were not reported yet
         self._deadlines = Deadlines(self.timeouts)
         self._delivered: frozenset[int] = frozenset()  # clients with a reply in the last arrivals
+        self.signed = dict[int, SignedUpdate]()  # by client, of its last valid reply
 
     def _wake(self) -> None:
         """Wake up a wait, which then checks the connected clients."""
@@ -392,6 +394,8 @@ class FlowerTransport:
         self._end(dispatch)
         if isinstance(outcome, Reply):
             wait.replies.append(outcome)
+            if dispatch.signed is not None:
+                self.signed[client] = dispatch.signed
             self._deadlines.answered(client, self.clock() - dispatch.begun)
             self.outage.answered(client)
             self.register.answered(client)

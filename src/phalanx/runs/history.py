@@ -54,6 +54,7 @@ class History:
         self._file: FileIO | None = None
         self._last: Progress | None = None
         self.metrics: Metrics | None = None  # of the last call, as they were measured
+        self._newest = ""  # SHA-256 of the line that was written last, by this process
 
     def __enter__(self) -> "History":
         return self
@@ -83,7 +84,7 @@ class History:
                 lost=progress.lost,
                 remarks=progress.remarks,
                 influences=progress.influences,
-                promise=_promise(progress.promise),
+                promise=promise_of(progress.promise),
                 shares=progress.shares,
                 conduct=progress.conduct,
             )
@@ -94,7 +95,7 @@ class History:
         late = before is not None and min(updates.versions) < before.state.version
         versions = zip(updates.clients, updates.versions, strict=True) if late or len(updates) == 1 else ()
         observed = plain({name: getattr(state, name) for name in self._observed})
-        verdicts, reports = _verdicts(state.verdicts), dict(updates.reports)
+        verdicts, reports = verdicts_of(state.verdicts), dict(updates.reports)
         return {"state": observed, "verdicts": verdicts, "versions": dict(versions), "reports": reports}
 
     def conclude(self, measure: Callable[[AnyState, frozenset[int]], Metrics | None]) -> None:
@@ -111,6 +112,11 @@ class History:
         if self._chain.mark.lines != len(self.lines):  # an interrupt can fall between the two
             self._chain = chain_of(map(_line, self.lines))
         return self._chain.mark
+
+    @property
+    def last(self) -> tuple[Mark, str]:
+        """The same, and the SHA-256 of the last line; empty if another process has written it."""
+        return self.mark, self._newest
 
     def sync(self) -> None:
         """Bring the lines to the disk, where a loss of power does not reach them."""
@@ -159,7 +165,7 @@ class History:
             self.lines.note(len(text))
         else:
             self.lines.append(from_json(text, StepRecord))  # as it is read back: with None for what is not finite
-        self._chain.add(text + b"\n")
+        self._newest = self._chain.add(text + b"\n")
 
     def settled(self) -> Sequence[StepRecord]:
         """Return the steps of a run that is over: a list, unless they are many and in the file."""
@@ -171,19 +177,19 @@ class History:
             self.lines.cut(count)
             self._file.truncate(self.lines.size)
             self._file.seek(self.lines.size)
-            self._chain = chain_of(map(_line, self.lines))
+            self._chain, self._newest = chain_of(map(_line, self.lines)), ""
 
 
 def _line(step: StepRecord) -> bytes:
     return to_json(step) + b"\n"
 
 
-def _verdicts(verdicts: Mapping[int, Verdict]) -> dict[int, Verdict]:
-    """Return the verdicts by client, in order, with 0 for a weight that is not finite."""
+def verdicts_of(verdicts: Mapping[int, Verdict]) -> dict[int, Verdict]:
+    """Return the verdicts as they are recorded: by client, in order, with 0 for a weight that is not finite."""
     known = sorted(verdicts.items())
     return {i: v if math.isfinite(v.weight) else dataclasses.replace(v, weight=0.0) for i, v in known}
 
 
-def _promise(promise: Promise | None) -> PromiseRecord | None:
+def promise_of(promise: Promise | None) -> PromiseRecord | None:
     """Return a promise as it is recorded."""
     return None if promise is None else PromiseRecord(f=promise.f, clients=promise.clients, text=promise.text)

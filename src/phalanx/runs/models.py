@@ -313,14 +313,14 @@ def layout(served: Served, most: float) -> Layout | None:
     """
     held: dict[Key, Vector] = {(): served.model}
     by_place: dict[int, Key] = {served.model.data_ptr(): ()}
-    by_content: dict[bytes, Key] = {_content(served.model): ()}
+    by_content: dict[bytes, Key] = {content(served.model): ()}
     clients, room = dict[int, dict[int, Key]](), most
     for client, candidates in served.candidates:
         clients[client] = {}
         for number, vector in candidates.items():
             key = by_place.get(vector.data_ptr())
             if key is None:
-                key = by_content.setdefault(_content(vector), (number, client))
+                key = by_content.setdefault(content(vector), (number, client))
             if key not in held:
                 held[key], by_place[vector.data_ptr()] = vector, key  # held, so that no other vector has its place
                 room -= vector.nbytes
@@ -341,7 +341,8 @@ def _names(keys: Iterable[Key]) -> dict[Key, str]:
     }
 
 
-def _content(vector: Vector) -> bytes:
+def content(vector: Vector) -> bytes:
+    """Return the SHA-256 of the entries of a vector, as they are in memory."""
     return sha256(vector.detach().cpu().contiguous().view(torch.uint8).numpy().data).digest()
 
 

@@ -38,6 +38,7 @@ FILES = re.compile(  # of a record; a checkpoint is none: it has a checksum, goe
     r"run\.json|summary\.json|history\.jsonl|audit(-[^/]+)?\.jsonl|asked\.jsonl|witnesses\.json"
     r"|(best/)?(model\.(json|md|safetensors)|schema\.json|models/[^/.][^/]*)"
 )
+MODELS = re.compile(r"(best/)?(model\.(json|safetensors)|schema\.json|models/[^/]+)")
 # Files that a run that goes on writes again.
 AGAIN = re.compile(r"run\.json|summary\.json|witnesses\.json|schema\.json|model\.\w+|models/.*")
 FOLDERS = ("", "models", "best", "best/models")
@@ -187,7 +188,7 @@ def seal(folder: Path, known: Mapping[str, Mark]) -> None:
     for name in members(folder):
         path = inside(folder, name)
         if not name.endswith(".jsonl"):
-            files[name] = _digest(path)
+            files[name] = file_hash(path)
             continue
         chain, marks = _marked(path)
         if known.get(name, chain.mark) != chain.mark:
@@ -257,6 +258,16 @@ def members(folder: Path) -> list[str]:
     return sorted(name for name in names if FILES.fullmatch(name))
 
 
+def line_marks(lines: Iterable[bytes]) -> list[str]:
+    """Return the first `DIGITS` digits of the SHA-256 of each line."""
+    return [hashlib.sha256(line).hexdigest()[:DIGITS] for line in lines]
+
+
+def files_of_models(folder: Path) -> list[str]:
+    """Return the names of the files of a record that models consist of, but for their cards."""
+    return [name for name in members(folder) if MODELS.fullmatch(name)]
+
+
 def split(text: bytes) -> list[bytes]:
     """Return the lines of a text with their ends; the last may have none."""
     *whole, rest = text.split(b"\n")
@@ -302,7 +313,7 @@ def _compared(folder: Path, name: str, known: _Seal) -> list[Alteration]:
         return _compared_lines(name, path, known.lines[name])
     if name not in known.files:
         return [Alteration(name, "added", "was added")]
-    return [] if _digest(path) == known.files[name] else [Alteration(name, "changed", "was changed")]
+    return [] if file_hash(path) == known.files[name] else [Alteration(name, "changed", "was changed")]
 
 
 def _compared_lines(name: str, path: Path, known: _Lines) -> list[Alteration]:
@@ -310,12 +321,20 @@ def _compared_lines(name: str, path: Path, known: _Lines) -> list[Alteration]:
     chain, new = _marked(path)
     if chain.mark.link == known.link:
         return []
-    findings = [*_located(name, split(path.read_bytes()), new, known.marks)]
+    findings = [*located(name, split(path.read_bytes()), new, known.marks)]
     return findings or [Alteration(name, "changed", "was changed")]
 
 
-def _located(name: str, lines: Sequence[bytes], new: Sequence[str], old: Sequence[str]) -> Iterator[Alteration]:
-    """Yield the lines that differ, in the order of the file.  Numbers count from 0 here, and from 1 in findings."""
+def located(name: str, lines: Sequence[bytes], new: Sequence[str], old: Sequence[str]) -> Iterator[Alteration]:
+    """Yield the lines that differ, in the order of the file.
+
+    Args:
+        name: of the file.
+        lines: with their ends, as they are now.
+        new: the first `DIGITS` digits of the SHA-256 of each of them.
+        old: the same, of the lines that were written.
+    """
+    # Numbers count from 0 here, and from 1 in findings.
     blocks = [*_blocks(old, new)]
     left = {k for block in blocks for k in block.old}
     kept = {k for block in blocks for k in block.new if k in left and old[k] == new[k]}  # each at its own place
@@ -458,6 +477,7 @@ def _own_digest(known: _Seal) -> str:
     return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(known, digest=""))).hexdigest()
 
 
-def _digest(path: Path) -> str:
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

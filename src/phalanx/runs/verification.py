@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from phalanx.core import InfeasibleError
 from phalanx.installation import installation
+from phalanx.runs.evidenced import compare as compare_evidence
 from phalanx.runs.files import inside
 from phalanx.runs.record import SUMMARY, Record
 from phalanx.runs.seal import FOLDERS, SEAL, Alteration, breaks, examine, members, split
@@ -29,6 +30,7 @@ class Verification(NamedTuple):
         compared: what was compared, in words; empty without a seal.
         witnesses: what was compared with what witnesses hold, in sentences.
         witnessed: whether that could be compared; None if no witness was named.
+        evidence: what was compared with the evidence in audit trails, in sentences.
     """
 
     sealed: bool
@@ -38,6 +40,7 @@ class Verification(NamedTuple):
     compared: str = ""
     witnesses: tuple[str, ...] = ()
     witnessed: bool | None = None
+    evidence: tuple[str, ...] = ()
 
     @property
     def integrity(self) -> Verdict:
@@ -74,7 +77,7 @@ def verify(folder: Path, witnesses: Sequence[Path] = (), coordinator: str = "") 
         InfeasibleError: there is no such folder, no run was made in it, or a witness holds nothing.
         OSError: a file cannot be read.
     """
-    found = _verified(folder)
+    found = _with_evidence(folder, _verified(folder))
     if not witnesses:
         return found
     try:
@@ -87,6 +90,17 @@ def verify(folder: Path, witnesses: Sequence[Path] = (), coordinator: str = "") 
     said = compare(folder, trails, witnesses, coordinator)
     findings = (*found.findings, *said.findings)
     return found._replace(findings=findings, witnesses=said.sentences, witnessed=said.compared)
+
+
+def _with_evidence(folder: Path, found: Verification) -> Verification:
+    """Return the verification with what the evidence in the audit trail says of files that the seal says nothing of."""
+    name = "audit.jsonl"
+    known = {finding.file for finding in found.findings}
+    if name not in members(folder) or any(of.file == name and of.line is None for of in found.findings):
+        return found
+    said = compare_evidence(folder, name)
+    findings = (*found.findings, *(finding for finding in said.findings if finding.file not in known))
+    return found._replace(findings=findings, evidence=said.sentences)
 
 
 def _verified(folder: Path) -> Verification:

@@ -1,0 +1,184 @@
+"""The comparison of a folder with the evidence in its audit trail: history, models and signatures of updates."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from phalanx.installation import installation
+from phalanx.reading import from_json
+from phalanx.runs.evidence import Evidence
+from phalanx.runs.files import inside
+from phalanx.runs.seal import DIGITS, Alteration, chain_of, file_hash, files_of_models, line_marks, located, split
+from phalanx.wording import plural
+
+HISTORY = "history.jsonl"
+
+
+class EvidenceComparison(NamedTuple):
+    """How a folder compares with the evidence in its audit trail.
+
+    Args:
+        findings: what does not fit.
+        sentences: what was compared, and what could not be.
+    """
+
+    findings: tuple[Alteration, ...] = ()
+    sentences: tuple[str, ...] = ()
+
+
+class Evident(NamedTuple):
+    """A line of an audit trail with evidence.
+
+    Args:
+        number: of the line.
+        step: of the run.
+        evidence: of the line.
+    """
+
+    number: int
+    step: int
+    evidence: Evidence
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """The parts of a line of an audit trail that matter here."""
+
+    event: str = ""
+    step: int = 0
+    evidence: Evidence | None = None
+
+
+class InForce(NamedTuple):
+    """The evidence of a trail that a resumed run has not replaced.
+
+    Args:
+        lines: of the history, by its number of lines then.
+        last: of the end of the run, or of where it goes on; None if it has no such line.
+        findings: lines whose evidence is none.
+    """
+
+    lines: Mapping[int, Evident]
+    last: Evident | None
+    findings: tuple[Alteration, ...]
+
+
+def in_force(folder: Path, name: str) -> InForce:
+    """Return the evidence in an audit trail, which may be somebody else's.
+
+    Args:
+        folder: of the run.
+        name: of the trail.
+    """
+    lines, last, findings = dict[int, Evident](), None, list[Alteration]()
+    for number, text in enumerate(split(inside(folder, name).read_bytes()), 1):
+        if b'"evidence":' not in text:
+            continue
+        try:
+            found = from_json(text, _Line)
+        except ValueError as error:
+            findings.append(Alteration(name, "changed", f"holds no evidence: {error}", number))
+            continue
+        if found.evidence is None:
+            continue
+        this = Evident(number, found.step, found.evidence)
+        if found.event == "recorded":
+            lines[found.evidence.history.lines] = this
+        else:
+            kept = found.evidence.history.lines
+            lines = {count: one for count, one in lines.items() if count <= kept}
+            last = this
+    return InForce(lines, last, (*findings,))
+
+
+def compare(folder: Path, name: str) -> EvidenceComparison:
+    """Compare the history and the models in a folder with the evidence in an audit trail, and check its signatures.
+
+    Args:
+        folder: of the run.
+        name: of the trail.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    known = in_force(folder, name)
+    if not known.lines:
+        return EvidenceComparison(known.findings)
+    history, models = _guarded(HISTORY, partial(_history, folder, known)), [*_models(folder, known)]
+    signatures, checked = [*_signatures(name, known)], find_spec("cryptography") is not None
+    signed = [client for one in known.lines.values() for client in one.evidence.signed]
+    files = len(known.last.evidence.files) if known.last is not None else 0
+    parts = [f"{plural(len(known.lines), 'line')} of the history"]
+    parts += [f"{plural(files, 'file')} of models"] if files else []
+    parts += [f"{plural(len(signed), 'signature')} of {plural(len({*signed}), 'client')}"] if signed and checked else []
+    lacking = f" Signatures were not checked, which needs {installation('flower')}." if signed and not checked else ""
+    sentence = f"{name} has the evidence of {', '.join(parts)}.{lacking}"
+    return EvidenceComparison((*known.findings, *history, *models, *signatures), (sentence,))
+
+
+def _guarded(name: str, compared: Callable[[], Iterator[Alteration]]) -> list[Alteration]:
+    try:
+        return [*compared()]
+    except FileNotFoundError:
+        return [Alteration(name, "missing", "is missing")]
+    except ValueError:
+        return [Alteration(name, "changed", "leads out of its folder")]
+
+
+def _history(folder: Path, known: InForce) -> Iterator[Alteration]:
+    """Yield the lines of the history that are not those of the evidence."""
+    lines = split(inside(folder, HISTORY).read_bytes())
+    most = known.last.evidence.history.lines if known.last is not None else 0
+    most = max(most, *known.lines)
+    old = [known.lines[k].evidence.line[:DIGITS] if k in known.lines else "" for k in range(1, most + 1)]
+    new = line_marks(lines)
+    ended = known.last is not None and known.last.evidence.history.lines >= max(known.lines)
+    compared = new if ended else new[:most]  # a run that was killed can have one line more
+    old = [mark or (new[k] if k < len(new) else "") for k, mark in enumerate(old)]  # of lines without evidence
+    if compared != old:
+        yield from located(HISTORY, lines[: len(compared)], compared, old)
+        return
+    marks = [one.evidence.history for one in known.lines.values()]
+    marks += [known.last.evidence.history] if known.last is not None else []
+    chain, links = chain_of(()), dict[int, str]()
+    for line in lines:
+        chain.add(line)
+        links[chain.mark.lines] = chain.mark.link
+    if wrong := [mark.lines for mark in marks if mark.lines and links.get(mark.lines) != mark.link]:
+        yield Alteration(HISTORY, "changed", "is not the line of the evidence", min(wrong))
+
+
+def _models(folder: Path, known: InForce) -> Iterator[Alteration]:
+    """Yield the files of models that are not those of the evidence; nothing of a run that has not ended."""
+    if known.last is None or not known.last.evidence.files:
+        return
+    expected = known.last.evidence.files
+    there = [*files_of_models(folder)]
+    for name in sorted({*expected, *there}):
+        if name not in expected:
+            yield Alteration(name, "added", "was added")
+        elif name not in there:
+            yield Alteration(name, "missing", "is missing")
+        else:
+            yield from _guarded(name, partial(_file, folder, name, expected[name]))
+
+
+def _file(folder: Path, name: str, digest: str) -> Iterator[Alteration]:
+    if file_hash(inside(folder, name)) != digest:
+        yield Alteration(name, "changed", "was changed")
+
+
+def _signatures(name: str, known: InForce) -> Iterator[Alteration]:
+    """Yield the updates whose signature is not of the key that is named."""
+    if find_spec("cryptography") is None:
+        return
+    from phalanx.runs.signing import is_signed  # noqa: PLC0415  (needs a package that simulations do not)
+
+    for one in known.lines.values():
+        for client, found in one.evidence.signed.items():
+            if not is_signed(client, found, one.evidence):
+                what = f"holds a signature that the key of client {client} has not made"
+                yield Alteration(name, "changed", what, one.number, one.step, (client,))

@@ -1,0 +1,280 @@
+"""The evidence of a deployment: what its audit trail says of updates, history and models, and what `verify` finds."""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import time
+
+import pytest
+
+import phalanx
+from flower.federations import KEYS, MINE, SMALL, at_nodes, attacked, coordinator, honest, named
+from flower.test_record import Killed, killed_at
+from phalanx.aggregators import Median
+from phalanx.algorithms import ClusteredFL, FedAvg
+from phalanx.cli.main import main
+from phalanx.flower import InProcessGrid, codec, coordinate, register
+from phalanx.flower.audit import read
+from phalanx.flower.identity import public_text
+from phalanx.models import MLP
+from phalanx.runs.evidence import Evidence
+from phalanx.runs.seal import HashChain, seal, split
+from phalanx.runs.verification import verify
+from phalanx.weighting import Ignore
+
+PLAN = dataclasses.replace(
+    SMALL, clients=3, algorithm=FedAvg(Median(), Ignore()), model=MLP((4,)), until=phalanx.Until(3)
+)
+
+
+def trained(folder, *, plan=PLAN, apps=None, **options):
+    options = {"folder": folder / "run", "roster": named(3), "key": KEYS[11], **options}
+    with InProcessGrid(at_nodes(apps or honest(plan, folder, coordinator=MINE))) as grid:
+        return coordinate(grid, coordinator(plan, **options))
+
+
+def recorded(folder):
+    return [line.evidence for line in read(folder / "run" / "audit.jsonl") if line.event == "recorded"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a run, what its clients sent, and its states."""
+    folder, sent, states = tmp_path_factory.mktemp("evidence"), [], []
+
+    def noted(message, reply, context):
+        sent.append(codec.fingerprint(reply.content).hex())
+        return reply
+
+    apps = {i: attacked(app, noted) for i, app in honest(PLAN, folder, coordinator=MINE).items()}
+    trained(folder, apps=apps, observers=[states.append])
+    return folder, sent, states
+
+
+@pytest.fixture
+def folder(run, tmp_path):
+    shutil.copytree(run[0], tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def witnesses(folder):
+    return [folder / str(i) / "tasks.jsonl" for i in range(3)]
+
+
+def rewritten(folder, change):
+    """Changes entries of the trail, and makes its links and the seal again, as somebody can who owns the folder."""
+    path, lines, chain = folder / "run" / "audit.jsonl", [], HashChain()
+    for line in split(path.read_bytes()):
+        entry = json.loads(line)
+        change(entry)
+        lines.append(json.dumps({**entry, "before": chain.mark.link}, separators=(",", ":")).encode() + b"\n")
+        chain.add(lines[-1])
+    path.write_bytes(b"".join(lines))
+    seal(folder / "run", {})
+
+
+def test_each_step_has_the_digests_of_what_clients_signed_and_of_what_was_made_of_it(run):
+    folder, sent, states = run
+    found = recorded(folder)
+    assert len(found) == 4, "the state before the first step, and three steps"
+    assert {one.digest for evidence in found for one in evidence.signed.values()} == set(sent)
+    for evidence, progress in zip(found, states, strict=True):
+        assert evidence.result == hashlib.sha256(progress.state.model.numpy().tobytes()).hexdigest()
+        assert (evidence.promise.f, evidence.promise.clients) == (0, 3)
+    for evidence, progress in zip(found[1:], states[1:], strict=True):
+        assert evidence.algorithm["init_args"]["aggregate"]["class_path"].endswith("Median")
+        assert evidence.verdicts == progress.state.verdicts
+        assert set(evidence.updates) == set(evidence.signed) == {0, 1, 2}
+        assert [one.key for one in evidence.signed.values()] == [public_text(KEYS[i]) for i in range(3)]
+    digests = [hashlib.sha256(line).hexdigest() for line in split((folder / "run" / "history.jsonl").read_bytes())]
+    assert [evidence.line for evidence in found] == digests
+    ended = read(folder / "run" / "audit.jsonl")[-1]
+    assert (ended.event, set(ended.evidence.files)) == ("ended", {"model.json", "model.safetensors"})
+
+
+def test_a_folder_that_nobody_touched_fits_its_evidence(folder, capsys):
+    found = verify(folder / "run", witnesses(folder), MINE)
+    assert (found.findings, found.status) == ((), 0)
+    assert main(["verify", str(folder / "run")]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "audit.jsonl has the evidence of 4 lines of the history, 2 files of models, 9 signatures of 3 clients." in said
+    )
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("how", ["changed", "missing", "added"])
+def test_a_line_of_the_history_that_does_not_fit_is_named_though_the_seal_was_made_again(folder, number, how):
+    path = folder / "run" / "history.jsonl"
+    lines = split(path.read_bytes())
+    changed = lines[number].replace(b'"seconds":', b'"seconds":1')
+    new = {"changed": [changed], "missing": [], "added": [lines[number], changed]}[how]
+    path.write_bytes(b"".join([*lines[:number], *new, *lines[number + 1 :]]))
+    seal(folder / "run", {})
+    found = verify(folder / "run")
+    (finding,) = found.findings
+    assert (finding.file, finding.kind) == ("history.jsonl", how)
+    assert finding.line == number + 1 + (how == "added")
+    assert found.status == 1
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+@pytest.mark.parametrize("how", ["changed", "missing"])
+def test_a_model_that_does_not_fit_is_named_though_the_seal_was_made_again(folder, name, how):
+    path = folder / "run" / name
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    seal(folder / "run", {})
+    found = verify(folder / "run")
+    assert [(finding.file, finding.kind) for finding in found.findings] == [(name, how)]
+
+
+def test_a_model_that_was_put_in_is_named(folder):
+    (folder / "run" / "models").mkdir()
+    (folder / "run" / "models" / "1.safetensors").write_bytes(b"x")
+    seal(folder / "run", {})
+    assert [(f.file, f.kind) for f in verify(folder / "run").findings] == [("models/1.safetensors", "added")]
+
+
+def test_who_forges_the_evidence_as_well_is_found_by_the_witnesses_up_to_the_last_model(folder):
+    model = folder / "run" / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:-1] + b"\x01")
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+
+    def forge(entry):
+        if entry["event"] == "ended":
+            entry["evidence"]["files"]["model.safetensors"] = digest
+
+    rewritten(folder, forge)
+    assert verify(folder / "run").status == 0, "the folder alone does not show it"
+    last = len(read(folder / "run" / "audit.jsonl"))
+    for witness in witnesses(folder):
+        found = verify(folder / "run", [witness])
+        assert [finding.file for finding in found.findings] == ["audit.jsonl"]
+        assert (found.findings[0].kind, found.status) == ("changed", 1)
+        assert f"to {last}" in found.findings[0].text
+
+
+def other(text):
+    return ("1" if text[0] == "0" else "0") + text[1:]
+
+
+FORGED = {
+    "digest": other,
+    "signature": other,
+    "nonce": other,
+    "turn": lambda turn: turn + 1,
+    "version": lambda version: version + 1,
+    "key": lambda key: public_text(KEYS[7]),
+}
+
+
+@pytest.mark.parametrize("field", FORGED)
+@pytest.mark.parametrize("client", ["0", "2"])
+def test_an_update_that_its_client_has_not_signed_is_named_with_line_step_and_client(folder, field, client):
+    def forge(entry):
+        if entry["step"] == 2 and entry["event"] == "recorded":
+            signed = entry["evidence"]["signed"][client]
+            signed[field] = FORGED[field](signed[field])
+
+    rewritten(folder, forge)
+    (finding,) = verify(folder / "run").findings
+    lines = read(folder / "run" / "audit.jsonl")
+    assert (lines[finding.line - 1].event, finding.step, finding.clients) == ("recorded", 2, (int(client),))
+    assert "holds a signature that the key of client" in finding.text
+
+
+@pytest.mark.parametrize("field", ["session", "coordinator", "transfer"])
+def test_what_all_clients_signed_alike_cannot_be_changed(folder, field):
+    def forge(entry):
+        if entry["step"] == 1 and entry["event"] == "recorded":
+            entry["evidence"][field] = "bfloat16" if field == "transfer" else public_text(KEYS[7])
+
+    rewritten(folder, forge)
+    assert [(f.step, f.clients) for f in verify(folder / "run").findings] == [(1, (0,)), (1, (1,)), (1, (2,))]
+
+
+def test_signatures_of_two_clients_that_were_swapped_are_both_named(folder):
+    def forge(entry):
+        if entry["step"] == 1 and entry["event"] == "recorded":
+            signed = entry["evidence"]["signed"]
+            signed["0"], signed["1"] = signed["1"], signed["0"]
+
+    rewritten(folder, forge)
+    assert [finding.clients for finding in verify(folder / "run").findings] == [(0,), (1,)]
+
+
+def test_evidence_of_another_form_is_named(folder):
+    def forge(entry):
+        if entry["step"] == 1 and entry["event"] == "recorded":
+            entry["evidence"] = {"history": "x"}
+
+    rewritten(folder, forge)
+    findings = verify(folder / "run").findings
+    assert ["holds no evidence" in finding.text for finding in findings] == [True]
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_after_a_kill_the_evidence_of_what_was_done_again_counts(tmp_path, steps):
+    with pytest.raises(Killed):
+        trained(tmp_path, observers=[killed_at(steps)])
+    trained(tmp_path)
+    lines = [line for line in read(tmp_path / "run" / "audit.jsonl") if line.event in ("recorded", "resumed")]
+    assert len([line for line in lines if line.step == steps and line.event == "recorded"]) == 2, (
+        "the step was done twice"
+    )
+    found = verify(tmp_path / "run", witnesses(tmp_path), MINE)
+    assert (found.findings, found.status) == ((), 0)
+
+
+def test_the_evidence_of_several_models_changes_with_each_of_them(tmp_path):
+    """The models of clusters are in it, and not only the global one."""
+    plan = dataclasses.replace(PLAN, algorithm=ClusteredFL(), clients=3)
+    states = []
+    trained(tmp_path, plan=plan, observers=[lambda progress: states.append(progress.state)])
+    found = recorded(tmp_path)
+    assert [evidence.result for evidence in found] == [
+        hashlib.sha256(state.model.numpy().tobytes()).hexdigest() for state in states
+    ]
+    from phalanx.runs.evidence import _others
+    from phalanx.runs.models import Served
+
+    model, own = states[0].model, states[0].model + 1
+    alone = Served(model, [(0, {0: model}), (1, {0: model})])
+    assert _others(alone) == ""
+    with_own = [_others(Served(model, [(0, {0: model}), (client, {0: model, 1: own})])) for client in (1, 2)]
+    assert len({"", *with_own}) == 3
+    assert _others(Served(model, [(0, {0: model}), (1, {0: model, 1: own * 2})])) not in ("", *with_own)
+
+
+def test_a_client_that_does_not_co_sign_the_end_holds_up_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(register, "END", 0.5)
+    apps = honest(PLAN, tmp_path, coordinator=MINE)
+
+    def silent(message, reply, context):
+        return None if message.content["phalanx"]["client"] == 1 else reply
+
+    apps[1] = attacked(apps[1], silent, kind="query")
+    begun = time.monotonic()
+    trained(tmp_path, apps=apps)
+    assert time.monotonic() - begun < 15
+    last = len(read(tmp_path / "run" / "audit.jsonl"))
+    held = json.loads((tmp_path / "run" / "witnesses.json").read_bytes())["clients"]
+    assert [int(held[i]["checkpoint"].split("\n")[1]) == last for i in "012"] == [True, False, True]
+    assert verify(tmp_path / "run", witnesses(tmp_path), MINE).status == 0
+
+
+def test_every_field_of_the_evidence_is_written(run):
+    folder = run[0]
+    names = {
+        name
+        for evidence in recorded(folder)
+        for name, value in json.loads(
+            json.dumps({f: getattr(evidence, f) not in ("", {}, None) for f in Evidence.__struct_fields__})
+        ).items()
+        if value
+    }
+    assert names == {*Evidence.__struct_fields__} - {"files", "others"}
