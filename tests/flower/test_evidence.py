@@ -7,6 +7,7 @@ import shutil
 import time
 
 import pytest
+import safetensors.torch
 
 import phalanx
 from flower.federations import KEYS, MINE, SMALL, at_nodes, attacked, coordinator, honest, named
@@ -18,8 +19,12 @@ from phalanx.flower import InProcessGrid, codec, coordinate, register
 from phalanx.flower.audit import read
 from phalanx.flower.identity import public_text
 from phalanx.models import MLP
-from phalanx.runs.evidence import Evidence
+from phalanx.runs.evidence import StepEvidence
+from phalanx.runs.models import Served, others
+from phalanx.runs.replay import UpdateReplay
 from phalanx.runs.seal import HashChain, seal, split
+from phalanx.runs.statements import fingerprint_of
+from phalanx.runs.updates import read_kept
 from phalanx.runs.verification import verify
 from phalanx.weighting import Ignore
 
@@ -239,15 +244,12 @@ def test_the_evidence_of_several_models_changes_with_each_of_them(tmp_path):
     assert [evidence.result for evidence in found] == [
         hashlib.sha256(state.model.numpy().tobytes()).hexdigest() for state in states
     ]
-    from phalanx.runs.evidence import _others
-    from phalanx.runs.models import Served
-
     model, own = states[0].model, states[0].model + 1
     alone = Served(model, [(0, {0: model}), (1, {0: model})])
-    assert _others(alone) == ""
-    with_own = [_others(Served(model, [(0, {0: model}), (client, {0: model, 1: own})])) for client in (1, 2)]
+    assert others(alone) == ""
+    with_own = [others(Served(model, [(0, {0: model}), (client, {0: model, 1: own})])) for client in (1, 2)]
     assert len({"", *with_own}) == 3
-    assert _others(Served(model, [(0, {0: model}), (1, {0: model, 1: own * 2})])) not in ("", *with_own)
+    assert others(Served(model, [(0, {0: model}), (1, {0: model, 1: own * 2})])) not in ("", *with_own)
 
 
 def test_a_client_that_does_not_co_sign_the_end_holds_up_nothing(tmp_path, monkeypatch):
@@ -273,8 +275,67 @@ def test_every_field_of_the_evidence_is_written(run):
         name
         for evidence in recorded(folder)
         for name, value in json.loads(
-            json.dumps({f: getattr(evidence, f) not in ("", {}, None) for f in Evidence.__struct_fields__})
+            json.dumps({f: getattr(evidence, f) not in ("", {}, None) for f in StepEvidence.__struct_fields__})
         ).items()
         if value
     }
-    assert names == {*Evidence.__struct_fields__} - {"files", "others"}
+    assert names == {*StepEvidence.__struct_fields__} - {"files", "others", "kept"}
+
+
+# --- kept updates
+
+
+def kept_run(folder, transfer="float32"):
+    trained(folder, keep_updates=True, transfer=transfer)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def with_updates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("with-updates")
+    kept_run(folder)
+    return folder
+
+
+@pytest.mark.parametrize("transfer", ["float32", "bfloat16", "int8"])
+def test_kept_updates_are_those_that_clients_signed_and_replay_to_the_same_bytes(transfer, tmp_path, capsys):
+    run = kept_run(tmp_path, transfer)
+    assert main(["verify", str(run)]) == 0
+    assert "Evidence: 9 kept updates compared with audit.jsonl." in capsys.readouterr().out
+    steps = [*UpdateReplay(run, PLAN.algorithm, secret=True).steps()]
+    assert [step.same for step in steps] == [True] * 3
+    for step in (1, 2, 3):
+        kept = read_kept(run, step)
+        for client, signed in recorded(tmp_path)[step].signed.items():
+            assert fingerprint_of(kept.fingerprint_parts(client)).hex() == signed.digest
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (run / "updates").iterdir()), "only for the owner"
+
+
+def test_a_kept_update_that_is_another_one_is_named_with_its_client(with_updates, tmp_path):
+    shutil.copytree(with_updates, tmp_path / "copy")
+    run = tmp_path / "copy" / "run"
+    path = run / "updates" / "00000002.safetensors"
+    original = path.read_bytes()
+    tensors = safetensors.torch.load(original)
+    with safetensors.safe_open(path, "pt") as opened:
+        about = opened.metadata()
+    for client in ("0", "1", "2"):
+        changed = {**tensors, client: -tensors[client]}
+        path.write_bytes(safetensors.torch.save(changed, about))
+        seal(run, {})
+        (finding,) = verify(run).findings
+        assert (finding.file, finding.step, finding.clients) == ("updates/00000002.safetensors", 2, (int(client),))
+    path.write_bytes(safetensors.torch.save({**tensors, "losses": tensors["losses"] + 1}, about))
+    seal(run, {})
+    assert [finding.text for finding in verify(run).findings] == ["updates/00000002.safetensors was changed (step 2)"]
+    path.unlink()
+    seal(run, {})
+    assert [finding.text for finding in verify(run).findings] == ["updates/00000002.safetensors is missing (step 2)"]
+    path.write_bytes(original)
+    (run / "updates" / "00000009.safetensors").write_bytes(original)
+    seal(run, {})
+    assert [finding.kind for finding in verify(run).findings] == ["added"]
+
+
+def test_without_the_option_nothing_is_kept(run):
+    assert not (run[0] / "run" / "updates").exists()

@@ -43,6 +43,7 @@ COMMANDS = {
     "demo": Command(options.DEMO, options.demo, "phalanx.cli.run", "demo_command"),
     "partition": Command(options.PARTITION, options.partition, "phalanx.cli.run", "partition_command"),
     "verify": Command(options.VERIFY, options.verify, "phalanx.cli.verify", "verify_command"),
+    "replay": Command(options.REPLAY, options.replay, "phalanx.cli.replaying", "replay_command"),
     "report": Command(options.REPORT, options.report, "phalanx.cli.report", "report_command"),
     "study": Command(options.STUDY, options.study, "phalanx.cli.study", "study_command"),
     "compare": Command(options.COMPARE, options.compare, "phalanx.cli.study", "compare_command"),

@@ -37,6 +37,7 @@ class Execution:
         keep_best: keep the models of the best evaluation, besides those of the end.
         best_by: which evaluation is the best: the one with the highest accuracy, or the one with the lowest loss.
         model_gigabytes: room for models. If the different models of the clients need more, only the global one is kept.
+        keep_updates: keep each step's updates, for phalanx replay: 4 bytes times parameters times clients in each step.
     """
 
     folder: Path | None = None
@@ -51,6 +52,7 @@ class Execution:
     keep_best: bool = False
     best_by: Literal["accuracy", "loss"] = "accuracy"
     model_gigabytes: float = 1.0
+    keep_updates: bool = False
 
 
 RUN = "Train one federation in simulation."
@@ -92,6 +94,7 @@ def partition_form() -> Parser:
         "keep_best",
         "best_by",
         "model_gigabytes",
+        "keep_updates",
     )  # a file by `phalanx run --print_config` holds them
     parser = Form("phalanx partition", PARTITION, Run, Execution, hidden=others, usage=USAGE.format("partition"))
     parser.add_argument("--picture", type=path, help="Where to save a picture (.png, .svg or .pdf).")
@@ -143,6 +146,28 @@ def verify() -> Parser:
     parser.add_argument("--witness", type=path, action="append", default=[], metavar="FILE", help=help_)
     help_ = "The public key of the coordinator; that which each witness names if not given."
     parser.add_argument("--coordinator", default="", metavar="KEY", help=help_)
+    return parser
+
+
+REPLAY = "Show what another rule, or the absence of a client, would have made of the updates of a run, step by step."
+REPLAY_STATUS = """Exit status: 0 if the run's own algorithm comes to the same bytes in each step, 1 if not, 2 if the
+run cannot be replayed. Clients would have trained from other models after the first difference: each step's answer is
+exact, and together they are no run."""
+
+
+def replay() -> Parser:
+    """Return the parser of `phalanx replay`."""
+    from phalanx.cli.form import Form  # noqa: PLC0415  (the classes that a run can choose are slow to import)
+    from phalanx.cli.replaying import Replaying  # noqa: PLC0415
+
+    missing = "Name the folder of a run whose updates were kept, such as runs/NAME."
+    usage = "phalanx replay FOLDER [--algorithm NAME] [--without CLIENT ...] [--OPTION VALUE ...]"
+    parser = Form("phalanx replay", REPLAY, Replaying, missing=missing, usage=usage, epilog=REPLAY_STATUS)
+    parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
+    help_ = "A client whose updates are left out, by number; several by giving it again."
+    parser.add_argument("--without", type=int, action="append", default=[], metavar="CLIENT", help=help_)
+    _add_trust(parser)
+    _add_unsealed(parser)
     return parser
 
 

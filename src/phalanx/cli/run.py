@@ -207,6 +207,7 @@ def _carry_out(
                 checkpoint=Checkpoint(resume=not execution.again),
                 executors=executors if execution.ray or _spreads(plan, execution) else None,
                 models=SavedModels(execution.keep_best, execution.model_gigabytes, execution.best_by),
+                keep_updates=execution.keep_updates,
             )
             if said := stuck(record, plan):
                 console.print(f"[yellow]Warning:[/] {escape(said)}", soft_wrap=True)

@@ -12,7 +12,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"Real clients need Flower: {installation('flower')}.") from error
 
 from phalanx.flower.client import Participant, client_app, personalize
-from phalanx.flower.codec import Malformed, Transfer
+from phalanx.flower.codec import Malformed
 from phalanx.flower.from_run import coordinator_of, participant_of
 from phalanx.flower.identity import Member, Roster, load_key, new_key
 from phalanx.flower.in_process import InProcessGrid
@@ -22,6 +22,7 @@ from phalanx.flower.strategy import PhalanxStrategy
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.transport import FlowerTransport
+from phalanx.runs.updates import Transfer
 
 __all__ = [
     "Coordinator",

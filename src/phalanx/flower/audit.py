@@ -56,7 +56,7 @@ from phalanx.core import Progress
 from phalanx.engine.suspicion import in_words
 from phalanx.reading import from_json
 from phalanx.runs.checkpoint import settle
-from phalanx.runs.evidence import Evidence
+from phalanx.runs.evidence import StepEvidence
 from phalanx.runs.schema import to_json
 from phalanx.runs.seal import HashChain, Mark, breaks, chain_of, split
 from phalanx.runs.transparency import MerkleTree
@@ -83,7 +83,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
     score: float | None
     before: str = ""
-    evidence: Evidence | msgspec.UnsetType = msgspec.UNSET
+    evidence: StepEvidence | msgspec.UnsetType = msgspec.UNSET
 
 
 class Note(NamedTuple):
@@ -93,7 +93,7 @@ class Note(NamedTuple):
     client: int | None
     why: str = ""
     score: float | None = None
-    evidence: Evidence | msgspec.UnsetType = msgspec.UNSET
+    evidence: StepEvidence | msgspec.UnsetType = msgspec.UNSET
 
 
 class Audit:
@@ -125,8 +125,8 @@ class Audit:
         resumed: bool = False,
         reached: Mark | None = None,
         session: Callable[[], str] = str,
-        of_step: Callable[[Progress], Evidence | None] = lambda progress: None,
-        of_end: Callable[[], Evidence | None] = lambda: None,
+        of_step: Callable[[Progress], StepEvidence | None] = lambda progress: None,
+        of_end: Callable[[], StepEvidence | None] = lambda: None,
     ) -> None:
         self._session, self._tree, self._of_step, self._of_end = session, MerkleTree(), of_step, of_end
         self._path, self._now, self._name, self._resumed = path, now, name, resumed

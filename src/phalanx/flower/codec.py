@@ -23,9 +23,9 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from phalanx.core import ClientReport, Vector
-from phalanx.runs.signing import fingerprint_of, signed_by, statement
-
-Transfer = Literal["float32", "bfloat16", "int8"]
+from phalanx.runs.signing import signed_by
+from phalanx.runs.statements import fingerprint_of, statement
+from phalanx.runs.updates import BLOCK, ArrayPart, SentAnswer, Transfer, restore
 
 FORMAT = 3  # version of this format; 1 did not name the coordinator, 2 not its key
 WORDS, VECTOR = "phalanx", "vector"  # the records of a message
@@ -35,7 +35,6 @@ MOST_PROOFS, LONGEST_PROOF = 40, 64 * 32  # proofs in a task, and bytes of one
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")  # of a schema
 NONCE = 32  # bytes
 NOBODY = -1  # in a task: the client that is asked is not known yet
-BLOCK = 256  # entries that share a scale
 NPY = b"\x93NUMPY\x01\x00"  # start of an array in NumPy's format 1.0; then 2 bytes of header length, header, entries
 LONGEST_HEADER = 512  # bytes of a header
 STYPE = "numpy.ndarray"  # Flower's name of that format
@@ -137,7 +136,7 @@ def decode(record: object, transfer: Transfer, out: Vector) -> None:
     elif transfer == "bfloat16":
         np.left_shift(values, 16, out=entries.view(np.uint32), dtype=np.uint32)
     else:
-        np.multiply(values, np.repeat(parts["scales"], BLOCK)[: len(values)], out=entries)
+        restore(values, parts["scales"], out)
 
 
 def _quantised(vector: Vector) -> dict[str, Tensor]:
@@ -446,10 +445,30 @@ def signed_statement(task: TaskMessage, digest: bytes) -> bytes:
 
 def fingerprint(content: RecordDict) -> bytes:
     """Return the SHA-256 of everything in a message except its signature."""
-    return fingerprint_of(_parts(content))
+    parts = _parts(content)
+    return fingerprint_of(part if isinstance(part, str) else hashlib.sha256(part.data).digest() for part in parts)
 
 
-def _parts(content: RecordDict) -> Iterator[str | bytes]:
+def sent_answer(content: RecordDict, transfer: Transfer) -> SentAnswer:
+    """Return an answer as its client sent it, after `read_update` has read it."""
+    parts, arrays = list[str | ArrayPart](), dict[str, bytes]()
+    for part in _parts(content):
+        if isinstance(part, str):
+            parts.append(part)
+            continue
+        start = len(NPY) + 2 + int.from_bytes(part.data[len(NPY) : len(NPY) + 2], "little")
+        parts.append(ArrayPart(part.name, part.data[:start].hex()))
+        if transfer != "float32":
+            arrays[part.name] = part.data[start:]
+    return SentAnswer((*parts,), arrays)
+
+
+class _NamedArray(NamedTuple):
+    name: str
+    data: bytes
+
+
+def _parts(content: RecordDict) -> Iterator[str | _NamedArray]:
     for name in sorted(content):
         record = content[name]
         yield f"{type(record).__name__} {len(record)} {name}"
@@ -462,4 +481,4 @@ def _parts(content: RecordDict) -> Iterator[str | bytes]:
                 yield f"{type(value[0]).__name__ if isinstance(value, list) and value else ''} {value!r}"
             else:
                 yield f"{value.dtype} {tuple(value.shape)!r} {value.stype} {len(value.data)}"
-                yield hashlib.sha256(value.data).digest()
+                yield _NamedArray(key, value.data)

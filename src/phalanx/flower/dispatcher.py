@@ -24,6 +24,7 @@ from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.wire import GONE, GRACE, SILENT, SPARE, Threads, UndeliveredError, failure, pull, push, short
 from phalanx.runs.evidence import SignedUpdate
 from phalanx.runs.signing import signed_by
+from phalanx.runs.updates import SentAnswer
 
 log = logging.getLogger("phalanx.flower")
 
@@ -62,6 +63,7 @@ class Dispatch:
     message: str = ""  # Flower's id, once it is sent
     note: str = ""  # the head of the audit trail that was sent along
     signed: SignedUpdate | None = None  # what its client has signed, once it has answered
+    as_sent: SentAnswer | None = None  # its answer, if answers are kept
     sent: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)  # nobody waits for the answer any more
     finished: bool = False  # its outcome is in the inbox
@@ -74,9 +76,11 @@ class Dispatcher:
         grid: Flower's grid.
         register: the clients with their nodes and keys.
         timeouts: the polling interval.
+        keeps: whether answers are kept as they were sent.
     """
 
-    def __init__(self, grid: Grid, register: Register, timeouts: Timeouts) -> None:
+    def __init__(self, grid: Grid, register: Register, timeouts: Timeouts, *, keeps: bool = False) -> None:
+        self.keeps = keeps
         self.grid, self.register, self.timeouts = grid, register, timeouts
         self.inbox = queue.SimpleQueue[tuple[Dispatch, Outcome] | None]()  # None: wakes up the reader for another event
         self._outbox = queue.SimpleQueue[Dispatch | None]()
@@ -160,6 +164,7 @@ class Dispatcher:
             report = codec.read_update(reply.content, task.transfer, dispatch.row)
         except Malformed as error:
             return Invalid(str(error), signed=True)
+        dispatch.as_sent = codec.sent_answer(reply.content, task.transfer) if self.keeps else None
         return Reply(task.client, task.version, dispatch.row, answer.value, report)
 
     def _authenticated(self, reply: Message, dispatch: Dispatch) -> AnswerMessage:

@@ -30,7 +30,8 @@ from typing_extensions import override
 
 from phalanx.flower.files import locked, replace_durably, write_secret
 from phalanx.reading import contents, decoded, from_json, load
-from phalanx.runs.signing import signed_by, statement
+from phalanx.runs.signing import signed_by
+from phalanx.runs.statements import statement
 from phalanx.runs.transparency import PREFIX, public_key
 from phalanx.wording import shown, visible
 

@@ -4,29 +4,21 @@ The folder of the server holds them as `phalanx.runs.models` says.  The operator
 client with several models chooses by its own examples.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors.torch
 from torch import nn
 
 from phalanx.algorithms.hidden import hiding
-from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
+from phalanx.core import Algorithm, InfeasibleError, Vector
 from phalanx.data import Dataset
-from phalanx.runs.models import Models, Served
+from phalanx.runs.models import Models
 from phalanx.runs.seal import check
 from phalanx.training.evaluation import least_loss
 from phalanx.training.local import LocalTraining
 from phalanx.training.sgd import LocalSGD
 from phalanx.training.vector import BufferPolicy, FlatModule
-
-
-def served(algorithm: Algorithm, state: AnyState, clients: Collection[int]) -> Served:
-    """Return the models of a state as the server knows them, without what clients add of their own."""
-    d = len(state.model)
-    if algorithm.download_size(d) != d:  # downloads begin with the global model
-        return Served(state.model, ((i, {0: state.model}) for i in sorted(clients)))
-    return Served(state.model, ((i, algorithm.candidate_models(state, i)) for i in sorted(clients)))
 
 
 def offered(folder: Path, client: int) -> dict[int, Path]:

@@ -27,13 +27,11 @@ from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Train
 from phalanx.engine.settings import LoopSettings
 from phalanx.flower.audit import AUDIT, Audit, Note
-from phalanx.flower.codec import Transfer
 from phalanx.flower.contract import UnderContract, check_outputs, inputs_of
 from phalanx.flower.files import only_for_owner
 from phalanx.flower.identity import Roster
 from phalanx.flower.logs import Form, WarningLog, configure_logs, log_fields, logged_warnings
 from phalanx.flower.metrics import HOST, PrometheusMetrics
-from phalanx.flower.models import served
 from phalanx.flower.record import ENGINE, population, unknown
 from phalanx.flower.status import STATUS, StatusBoard
 from phalanx.flower.suspension import Suspension
@@ -48,11 +46,12 @@ from phalanx.runs.evidence import EvidenceMaker
 from phalanx.runs.files import write_inside
 from phalanx.runs.history import Measure, nothing
 from phalanx.runs.lock import exclusive
-from phalanx.runs.models import ModelInputs, ModelKeeper, SavedModels
+from phalanx.runs.models import ModelInputs, ModelKeeper, SavedModels, served_alike
 from phalanx.runs.provenance import provenance
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import Session
 from phalanx.runs.summary import Ending, Population, RunInfo
+from phalanx.runs.updates import Transfer, UpdateKeeper
 from phalanx.runs.witnesses import WITNESSES, as_json, witnesses_of
 from phalanx.signals import passing_signals_on
 from phalanx.training.local import LocalTraining
@@ -110,6 +109,8 @@ class Coordinator(LoopSettings, UnderContract):
             the models, so that `phalanx predict`, `evaluate` and `export` take tables.
         key: private key of the coordinator, by which it signs each task, or its file; None: `coordinator.pem` next to
             the file of the roster, where `phalanx flower coordinator` puts it.
+        keep_updates: whether each step's updates are kept in the folder, for `phalanx replay`. Each takes as many bytes
+            as travelled, and says something about its client's data: who can read the folder can read them.
     """
 
     algorithm: Algorithm
@@ -141,6 +142,7 @@ class Coordinator(LoopSettings, UnderContract):
     training: LocalTraining = LocalSGD()
     schema: Schema | Path | str | None = None
     key: Ed25519PrivateKey | Path | None = None
+    keep_updates: bool = False
 
     @override
     def __post_init__(self) -> None:
@@ -307,7 +309,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         on_end=lambda how: _end(how, audit, transport, witnesses),
         models=ModelKeeper(
             model,
-            partial(served, algorithm),
+            partial(served_alike, algorithm),
             folder,
             settings=coordinator.models,
             identity=info.identity,
@@ -321,7 +323,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
     resumed = session.resumed.snapshot
     known = (step.promise for step in session.history.lines if step.promise is not None)
     evidence = EvidenceMaker(
-        partial(served, algorithm),
+        partial(served_alike, algorithm),
         lambda: session.history.last,
         config["algorithm"],
         folder,
@@ -337,6 +339,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         of_step=lambda progress: evidence.of_step(
             progress,
             transport.signed,
+            kept[0].digest if kept else "",
             session=transport.register.session,
             coordinator=transport.register.coordinator,
             transfer=coordinator.transfer,
@@ -357,11 +360,16 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         schema=schema,
         key=coordinator.key,
         head=audit.head,
+        keeps=coordinator.keep_updates,
     )
     if resumed is not None and folder is not None:
         transport.register.witnessed |= witnesses_of(folder)
     transport.f = _expected(algorithm, transport, coordinator)
-    witnesses = WitnessKeeper(folder, transport)
+    witnesses, kept = WitnessKeeper(folder, transport), list[UpdateKeeper]()
+    if coordinator.keep_updates and folder is not None:
+        sizes, how = lambda: transport.register.kept()[0], coordinator.transfer
+        models = partial(served_alike, algorithm)
+        kept.append(UpdateKeeper(folder, models, sizes, coordinator.guard, sent=transport.sent, transfer=how))
     check = PromiseCheck(coordinator.accept, audit.note)
     if not (algorithm.synchronous or coordinator.suspension.interval):
         warned(HASTE)
@@ -378,6 +386,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
             reference=coordinator.reference,
             suspicion=coordinator.suspicion,
             observers=(
+                *kept,
                 audit,
                 check,
                 transport,

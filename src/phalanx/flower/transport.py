@@ -33,7 +33,7 @@ from phalanx.engine.ledger import listed
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.clock import TICK, AwakeClock
-from phalanx.flower.codec import TaskMessage, Transfer
+from phalanx.flower.codec import TaskMessage
 from phalanx.flower.deadlines import Deadlines
 from phalanx.flower.dispatcher import Dispatch, Dispatcher, Invalid, Lost, Outcome
 from phalanx.flower.identity import Roster
@@ -45,6 +45,7 @@ from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.upload_counter import UploadCounter
 from phalanx.numerics.memory import room
 from phalanx.runs.evidence import SignedUpdate
+from phalanx.runs.updates import SentAnswer, Transfer
 from phalanx.wording import plural
 
 log = logging.getLogger("phalanx.flower")
@@ -126,6 +127,7 @@ class FlowerTransport:
         key: private key of the coordinator, by which it signs each task, or its file; None: `coordinator.pem` next to
             the file of the roster, or nothing if that names no coordinator.
         head: of the audit trail, which clients are shown and co-sign; see `Audit.head`.
+        keeps: whether `sent` holds answers as they were sent.
     """
 
     def __init__(
@@ -145,6 +147,7 @@ class FlowerTransport:
         schema: Schema | None = None,
         key: Ed25519PrivateKey | Path | None = None,
         head: HeadOf = no_head,
+        keeps: bool = False,
     ) -> None:
         self.update_size, self.f, self._tell, self.clock = update_size, f, tell, clock or AwakeClock()
         self.asked = asked or UploadCounter()
@@ -161,7 +164,7 @@ class FlowerTransport:
             key=key,
             head=head,
         )
-        self._dispatcher, self.prefetch = Dispatcher(grid, self.register, self.timeouts), prefetch
+        self._dispatcher, self.prefetch = Dispatcher(grid, self.register, self.timeouts, keeps=keeps), prefetch
         self._open = dict[int, Dispatch]()  # the current task of each client
         self._ahead = dict[int, Dispatch]()  # the next task of some of these
         self._away = dict[int, str]()  # clients that were due a task and unavailable, with the reason
@@ -176,6 +179,7 @@ class FlowerTransport:
         self._deadlines = Deadlines(self.timeouts)
         self._delivered: frozenset[int] = frozenset()  # clients with a reply in the last arrivals
         self.signed = dict[int, SignedUpdate]()  # by client, of its last valid reply
+        self.sent = dict[int, SentAnswer]()  # likewise
 
     def _wake(self) -> None:
         """Wake up a wait, which then checks the connected clients."""
@@ -396,6 +400,8 @@ class FlowerTransport:
             wait.replies.append(outcome)
             if dispatch.signed is not None:
                 self.signed[client] = dispatch.signed
+            if dispatch.as_sent is not None:
+                self.sent[client] = dispatch.as_sent
             self._deadlines.answered(client, self.clock() - dispatch.begun)
             self.outage.answered(client)
             self.register.answered(client)

@@ -4,7 +4,6 @@ A deployment writes it into its audit trail, one line for each line of the histo
 are witnesses of the history, the updates and the models as well (`phalanx.runs.evidenced`).
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import msgspec
 from phalanx.core import AnyState, Progress, Verdict
 from phalanx.runs.files import inside
 from phalanx.runs.history import promise_of, verdicts_of
-from phalanx.runs.models import Served, content
+from phalanx.runs.models import Served, content, others
 from phalanx.runs.schema import PromiseRecord
 from phalanx.runs.seal import Mark, file_hash, files_of_models
 
@@ -39,7 +38,7 @@ class SignedUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signature: str
 
 
-class Evidence(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class StepEvidence(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a line of an audit trail says about a line of the history.  Digests are SHA-256, in hexadecimal.
 
     Args:
@@ -56,6 +55,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
         coordinator: the public key that the tasks named, as text; clients sign it.
         transfer: in which form updates travelled; clients sign it.
         files: digest of each file of the models, by name; where the run has ended.
+        kept: digest of the file of the step's updates; empty if they are not kept.
     """
 
     history: Mark
@@ -71,6 +71,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     coordinator: str = ""
     transfer: str = ""
     files: dict[str, str] = {}
+    kept: str = ""
 
 
 class EvidenceMaker:
@@ -96,20 +97,23 @@ class EvidenceMaker:
         self._served, self._last, self._algorithm, self._folder = served, last, dict(algorithm), folder
         self._promise = next(iter(promise), None)
 
-    def of_step(self, progress: Progress, signed: Mapping[int, SignedUpdate], **task: str) -> Evidence:
+    def of_step(
+        self, progress: Progress, signed: Mapping[int, SignedUpdate], kept: str = "", **task: str
+    ) -> StepEvidence:
         """Return the evidence of a step, or of a wait without one.
 
         Args:
             progress: of the step.
             signed: by client, what it has signed last.
+            kept: digest of the file of the step's updates.
             task: `session`, `coordinator` and `transfer` of the tasks.
         """
         self._promise = promise_of(progress.promise) or self._promise
         history, line = self._last()
         served, updates = self._served(progress.state, progress.enrolled), progress.updates
-        found = Evidence(history, line, content(served.model).hex(), _others(served), promise=self._promise)
+        found = StepEvidence(history, line, content(served.model).hex(), others(served), promise=self._promise)
         if updates is None:
-            return found
+            return msgspec.structs.replace(found, kept="" if progress.step else kept)
         rows = zip(updates.clients, updates.deltas, strict=True)
         return msgspec.structs.replace(
             found,
@@ -117,26 +121,12 @@ class EvidenceMaker:
             verdicts=verdicts_of(progress.state.verdicts),
             updates={client: content(row).hex() for client, row in rows},
             signed={client: signed[client] for client in updates.clients if client in signed},
+            kept=kept,
             **task,
         )
 
-    def of_end(self) -> Evidence:
+    def of_end(self) -> StepEvidence:
         """Return the evidence of a run that ends, or goes on: its history, and its models if it has ended."""
         folder = self._folder
         names = [] if folder is None else files_of_models(folder)
-        return Evidence(self._last()[0], files={name: file_hash(inside(folder, name)) for name in names if folder})
-
-
-def _others(served: Served) -> str:
-    """Return the digest of the models that clients are served instead of the global one; empty if there are none."""
-    known = {served.model.data_ptr(): (served.model, content(served.model))}  # the vectors keep their places
-    own, differ, digest = known[served.model.data_ptr()][1], False, hashlib.sha256()
-    for client, candidates in served.candidates:
-        for number, vector in candidates.items():
-            place = vector.data_ptr()
-            if place not in known:
-                known[place] = vector, content(vector)
-            found = known[place][1]
-            differ = differ or found != own
-            digest.update(f"{client} {number} {found.hex()}\n".encode())
-    return digest.hexdigest() if differ else ""
+        return StepEvidence(self._last()[0], files={name: file_hash(inside(folder, name)) for name in names if folder})

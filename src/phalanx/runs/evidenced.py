@@ -10,9 +10,12 @@ import msgspec
 
 from phalanx.installation import installation
 from phalanx.reading import from_json
-from phalanx.runs.evidence import Evidence
+from phalanx.runs.evidence import StepEvidence
 from phalanx.runs.files import inside
+from phalanx.runs.models import content
 from phalanx.runs.seal import DIGITS, Alteration, chain_of, file_hash, files_of_models, line_marks, located, split
+from phalanx.runs.statements import fingerprint_of
+from phalanx.runs.updates import KeptUpdates, file_of, kept_steps, read_kept
 from phalanx.wording import plural
 
 HISTORY = "history.jsonl"
@@ -41,15 +44,15 @@ class Evident(NamedTuple):
 
     number: int
     step: int
-    evidence: Evidence
+    evidence: StepEvidence
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _EvidenceLine(msgspec.Struct, frozen=True):
     """The parts of a line of an audit trail that matter here."""
 
     event: str = ""
     step: int = 0
-    evidence: Evidence | None = None
+    evidence: StepEvidence | None = None
 
 
 class InForce(NamedTuple):
@@ -78,7 +81,7 @@ def in_force(folder: Path, name: str) -> InForce:
         if b'"evidence":' not in text:
             continue
         try:
-            found = from_json(text, _Line)
+            found = from_json(text, _EvidenceLine)
         except ValueError as error:
             findings.append(Alteration(name, "changed", f"holds no evidence: {error}", number))
             continue
@@ -116,7 +119,8 @@ def compare(folder: Path, name: str) -> EvidenceComparison:
     parts += [f"{plural(len(signed), 'signature')} of {plural(len({*signed}), 'client')}"] if signed and checked else []
     lacking = f" Signatures were not checked, which needs {installation('flower')}." if signed and not checked else ""
     sentence = f"{name} has the evidence of {', '.join(parts)}.{lacking}"
-    return EvidenceComparison((*known.findings, *history, *models, *signatures), (sentence,))
+    kept, said = _updates(folder, name, known)
+    return EvidenceComparison((*known.findings, *history, *models, *signatures, *kept), (sentence, *said))
 
 
 def _guarded(name: str, compared: Callable[[], Iterator[Alteration]]) -> list[Alteration]:
@@ -169,6 +173,49 @@ def _models(folder: Path, known: InForce) -> Iterator[Alteration]:
 def _file(folder: Path, name: str, digest: str) -> Iterator[Alteration]:
     if file_hash(inside(folder, name)) != digest:
         yield Alteration(name, "changed", "was changed")
+
+
+def _updates(folder: Path, name: str, known: InForce) -> tuple[list[Alteration], list[str]]:
+    """Return the kept updates that are not those of the evidence, and what was compared, in words."""
+    evident = {one.step: one.evidence for one in known.lines.values() if one.evidence.kept}
+    findings, compared = list[Alteration](), 0
+    there = [step for step in (0, *kept_steps(folder)) if (folder / file_of(step)).exists()]
+    for step in sorted({*evident, *there}):
+        if step not in evident:
+            findings.append(Alteration(file_of(step), "added", "was added", step=step))
+            continue
+        found = _guarded(file_of(step), partial(_unfit_step, folder, step, evident[step]))
+        findings += [finding._replace(step=step) for finding in found]
+        compared += len(evident[step].updates)
+    return findings, [f"{plural(compared, 'kept update')} compared with {name}."] if evident else []
+
+
+def _unfit_step(folder: Path, step: int, evidence: StepEvidence) -> Iterator[Alteration]:
+    """Yield what of a kept step does not fit; raise `FileNotFoundError` if it is missing."""
+    file, path = file_of(step), inside(folder, file_of(step))
+    same = file_hash(path) == evidence.kept
+    try:
+        located = [*_unfit_updates(file, read_kept(folder, step), evidence)]
+    except ValueError as error:
+        located = [Alteration(file, "changed", f"is damaged: {error}")]
+    yield from located
+    if not (same or located):
+        yield Alteration(file, "changed", "was changed")
+
+
+def _unfit_updates(file: str, kept: KeptUpdates, evidence: StepEvidence) -> Iterator[Alteration]:
+    for client in sorted({*evidence.updates, *kept.about.clients}):
+        signed, fits = evidence.signed.get(client), False
+        try:
+            fits = content(kept.update(client)).hex() == evidence.updates.get(client)
+            if fits and signed is not None:
+                fits = fingerprint_of(kept.fingerprint_parts(client)).hex() == signed.digest
+        except (ValueError, KeyError):
+            fits = False
+        if not fits:
+            yield Alteration(file, "changed", "holds another update", clients=(client,))
+    if (kept.about.result, kept.about.others) != (evidence.result, evidence.others):
+        yield Alteration(file, "changed", "names another result")
 
 
 def _signatures(name: str, known: InForce) -> Iterator[Alteration]:

@@ -28,7 +28,7 @@ from msgspec import Meta
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from phalanx.core import AnyState, InfeasibleError, Progress, Vector
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Schema, TableReading
 from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.errors import NotInRecordError
@@ -344,6 +344,29 @@ def _names(keys: Iterable[Key]) -> dict[Key, str]:
 def content(vector: Vector) -> bytes:
     """Return the SHA-256 of the entries of a vector, as they are in memory."""
     return sha256(vector.detach().cpu().contiguous().view(torch.uint8).numpy().data).digest()
+
+
+def served_alike(algorithm: Algorithm, state: AnyState, clients: Collection[int]) -> Served:
+    """Return the models of a state as the server knows them, without what clients add of their own."""
+    d = len(state.model)
+    if algorithm.download_size(d) != d:  # downloads begin with the global model
+        return Served(state.model, ((i, {0: state.model}) for i in sorted(clients)))
+    return Served(state.model, ((i, algorithm.candidate_models(state, i)) for i in sorted(clients)))
+
+
+def others(served: Served) -> str:
+    """Return the digest of the models that clients are served instead of the global one; empty if there are none."""
+    known = {served.model.data_ptr(): (served.model, content(served.model))}  # the vectors keep their places
+    own, differ, digest = known[served.model.data_ptr()][1], False, sha256()
+    for client, candidates in served.candidates:
+        for number, vector in candidates.items():
+            place = vector.data_ptr()
+            if place not in known:
+                known[place] = vector, content(vector)
+            found = known[place][1]
+            differ = differ or found != own
+            digest.update(f"{client} {number} {found.hex()}\n".encode())
+    return digest.hexdigest() if differ else ""
 
 
 class ModelKeeper:

@@ -31,6 +31,7 @@ from phalanx.runs.predicting import meaning, predictions
 from phalanx.runs.schema import StepRecord, Summary, plain, to_json
 from phalanx.runs.seal import Examination, HashChain, Mark, check, unseal
 from phalanx.runs.steps import StoredSteps, read_step
+from phalanx.runs.updates import forget_updates
 from phalanx.runs.witnesses import WITNESSES
 
 if TYPE_CHECKING:
@@ -190,6 +191,8 @@ class Record:
         for name in (SUMMARY, REPORT) if resumed else (SUMMARY, REPORT, CHECKPOINT, HISTORY, WITNESSES):
             (folder / name).unlink(missing_ok=True)
         forget(folder, best=not resumed)
+        if not resumed:
+            forget_updates(folder)
         clear_partial(folder)
         write_inside(folder, CONFIG, _config(config))
 
@@ -293,6 +296,11 @@ def _steps(path: Path, count: int | None = None) -> Iterator[StepRecord]:
             yield read_step(line)
         except ValueError as error:
             raise _unusable(path, "a run's history", f"line {number}: {error}") from error
+
+
+def configuration_of(folder: Path) -> dict[str, Any]:
+    """Return the configuration in the folder of a run; raise `ValueError` if it is damaged."""
+    return _read(inside(folder, CONFIG), "a run's configuration", _configuration)
 
 
 def _configuration(text: bytes) -> dict[str, Any]:

@@ -36,12 +36,12 @@ ALIKE = 1 << 15  # pairs of equal lines at most
 SAID = 3  # findings that an error message lists
 FILES = re.compile(  # of a record; a checkpoint is none: it has a checksum, goes when its run ends, and may be deleted
     r"run\.json|summary\.json|history\.jsonl|audit(-[^/]+)?\.jsonl|asked\.jsonl|witnesses\.json"
-    r"|(best/)?(model\.(json|md|safetensors)|schema\.json|models/[^/.][^/]*)"
+    r"|(best/)?(model\.(json|md|safetensors)|schema\.json|models/[^/.][^/]*)|updates/[^/.][^/]*"
 )
 MODELS = re.compile(r"(best/)?(model\.(json|safetensors)|schema\.json|models/[^/]+)")
 # Files that a run that goes on writes again.
 AGAIN = re.compile(r"run\.json|summary\.json|witnesses\.json|schema\.json|model\.\w+|models/.*")
-FOLDERS = ("", "models", "best", "best/models")
+FOLDERS = ("", "models", "best", "best/models", "updates")
 
 
 class Mark(NamedTuple):

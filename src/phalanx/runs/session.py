@@ -50,7 +50,7 @@ from phalanx.runs.federation import Federation, population
 from phalanx.runs.files import write_inside
 from phalanx.runs.history import History, Measure
 from phalanx.runs.lock import exclusive
-from phalanx.runs.models import CARD, THE_LAST, ModelKeeper, SavedModels
+from phalanx.runs.models import CARD, THE_LAST, ModelKeeper, SavedModels, served_alike
 from phalanx.runs.plan import Run
 from phalanx.runs.preflight import ACCEPTED
 from phalanx.runs.provenance import conditions, provenance
@@ -58,6 +58,7 @@ from phalanx.runs.record import HISTORY, Record
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.seal import Mark, seal
 from phalanx.runs.summary import Ending, Population, RunInfo, ending, record_of
+from phalanx.runs.updates import UpdateKeeper
 from phalanx.signals import Holding
 from phalanx.simulation.executor import ExecutorFactory
 from phalanx.version import VERSION
@@ -329,6 +330,7 @@ def simulate(
     checkpoint: Checkpoint | None = EVERY_MINUTE,
     executors: ExecutorFactory | None = None,
     models: SavedModels | None = THE_LAST,
+    keep_updates: bool = False,
 ) -> Record:
     """Carry out a run in this process, on virtual time.
 
@@ -344,6 +346,8 @@ def simulate(
         checkpoint: when the run is saved on its way in `folder`, so that it can go on; None for never.
         executors: has clients train elsewhere, to the same bits: `phalanx.simulation.parallel.ProcessExecutors`, say.
         models: which models are kept, in `folder` and for `Record.model`; None for none.
+        keep_updates: whether each step's updates are kept in `folder`, for `phalanx replay`: as many bytes a step as
+            clients times parameters times 4.
 
     Returns:
         What happened; but for `wall_seconds` the same to the bit, also if the run was killed and went on. A run that
@@ -377,6 +381,9 @@ def simulate(
         texts=federation.test.y.ndim == 2 and federation.test.classes > 0,
         findings=federation.remarks,
     )
+    if keep_updates and folder is not None:
+        served, sizes = partial(served_alike, plan.algorithm), lambda: federation.transport.reported
+        observers = (UpdateKeeper(folder, served, sizes, federation.settings.guard), *observers)
     with nullcontext() if folder is None else exclusive(folder, needed=False):
         session = Session(
             info,

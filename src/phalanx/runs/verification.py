@@ -145,5 +145,5 @@ def _entries(folder: Path, below: str) -> Iterator[Path]:
     if below and (inner.is_symlink() or not inner.is_dir()):
         return
     for path in inner.iterdir():
-        if path.is_symlink() or not path.is_dir() or path.name not in ("models", "best"):
+        if path.is_symlink() or not path.is_dir() or path.name not in ("models", "best", "updates"):
             yield path
