@@ -4,9 +4,12 @@ A key that occurs twice is an error, 1e-3 is a number, a date is text, and so is
 60 (010, 1:30).  Nesting and size are limited, aliases included: ten short lines can stand for a million values.
 """
 
+import gzip
 import hashlib
+import os
 import re
 from functools import lru_cache
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +20,9 @@ from typing_extensions import override
 from phalanx.wording import shown
 
 DEEPEST = 50  # collections in one another
+CHUNK = 1 << 20  # bytes
+LARGEST_PART = 1 << 28  # bytes of a file of a record that is read at once
+LARGEST_LINES = 1 << 32  # bytes of a file of lines: a history, an audit trail, the records of a study
 MOST = 100_000  # values, each as often as its aliases repeat it
 WORDS = {  # of msgspec's messages
     "^Object missing required field `(.*)`$": r"\1 is missing",
@@ -34,6 +40,8 @@ KINDS = {
     "object": "a mapping",
     "array": "a list",
 }
+TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 T = TypeVar("T")
 
 
@@ -52,10 +60,35 @@ def contents(path: Path, most: int) -> bytes:
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
+        held = os.fstat(file.fileno()).st_size
+        data = file.read(held) if held <= most else b""
+        data += _up_to(file, most + 1 - len(data)) if held <= most else b""  # of what says no size, or grows
+    if max(held, len(data)) > most:
         raise ValueError(f"{path} is larger than {most:,} bytes, which no file of its kind is.")
     return data
+
+
+def unzipped(path: Path, most: int) -> bytes:
+    """Return what a gzip file holds, which is at most so many bytes.
+
+    Raises:
+        ValueError: it holds more.
+        OSError: it cannot be read.
+        EOFError: it ends early.
+    """
+    with gzip.GzipFile(path, "rb") as file:
+        data = _up_to(file, most + 1)
+    if len(data) > most:
+        raise ValueError(f"{path} holds more than {most:,} bytes, which no file of its kind does.")
+    return data
+
+
+def _up_to(file: BufferedIOBase, most: int) -> bytes:
+    """Return what is left in a file, but so many bytes at most; `read` would take room for all of them at once."""
+    data = bytearray()
+    while len(data) < most and (part := file.read(min(CHUNK, most - len(data)))):
+        data += part
+    return bytes(data)
 
 
 def file_digest(path: Path) -> str | None:
@@ -88,12 +121,26 @@ def from_json(text: bytes, kind: type[T]) -> T:
     Raises:
         ValueError: it holds something else. The message says what, and where in the text.
     """
+    if _depth(text) > DEEPEST:
+        raise ValueError(f"it is nested too deeply: more than {DEEPEST} lists or mappings in one another")
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
         raise ValueError(in_words(str(error))) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def _depth(text: bytes) -> int:
+    """Return how many lists and mappings are in one another in a JSON text; at most so many if they are few."""
+    brackets = text.translate(None, NO_BRACKETS)
+    if (count := brackets.count(b"[") + brackets.count(b"{")) <= DEEPEST:
+        return count
+    depth = most = 0
+    for bracket in TEXTS.sub(b"", text).translate(None, NO_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        most = max(most, depth)
+    return most
 
 
 def in_words(message: str) -> str:

@@ -1,6 +1,7 @@
 """Records in files of their own, and packed into one."""
 
 import gzip
+import json
 from dataclasses import replace
 
 import pandas
@@ -72,3 +73,53 @@ def test_a_damaged_record_is_not_packed(store):
         store.pack()
     assert not store.packed.exists()
     assert store.path(PLANS[0]).is_file()
+
+
+# --- seals
+
+
+@pytest.mark.parametrize("name", ["curves", "status", "seed", "excluded", "detection", "wall_seconds", "error"])
+def test_a_record_that_was_changed_is_refused_with_what_changed(name, tmp_path):
+    trace = Trace.of_failure(PLANS[0], "Nobody is left.", 1.0)
+    trace.save(path := tmp_path / f"{trace.identity}.json")
+    form = json.loads(path.read_text())
+    form[name] = {"curves": {"accuracy": [0.99]}, "status": "finished", "seed": 7, "wall_seconds": 9.0, "error": "no",
+                  "excluded": [{"client": 0, "step": 1, "reason": ""}], "detection": {"recall": 1.0}}[name]  # fmt: skip
+    path.write_text(json.dumps(form))
+    with pytest.raises(ValueError, match=f"is not the record of a run: {name} changed since it was written"):
+        Trace.load(path)
+
+
+@pytest.mark.parametrize("seal", [{}, [], "x", {"curves": "0" * 16}])
+def test_a_seal_that_was_emptied_is_no_seal(seal, tmp_path):
+    trace = Trace.of_failure(PLANS[0], "Nobody is left.", 1.0)
+    trace.save(path := tmp_path / f"{trace.identity}.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"seal": seal}))
+    with pytest.raises(ValueError, match="changed since it was written"):
+        Trace.load(path)
+
+
+def test_a_record_without_a_seal_is_read_and_stays_without_one(tmp_path):
+    trace = Trace.of_failure(PLANS[0], "Nobody is left.", 1.0)
+    trace.save(path := tmp_path / "records" / f"{trace.identity}.json")
+    assert Trace.load(path).sealed
+    form = json.loads(path.read_text())
+    del form["seal"]
+    path.write_text(json.dumps(form))
+    (found,) = Store(tmp_path).traces()
+    assert (found, found.sealed) == (trace, False)
+    Store(tmp_path).pack()
+    (packed,) = Store(tmp_path).traces()
+    assert not packed.sealed
+
+
+def test_packed_records_keep_their_seals(tmp_path):
+    trace = Trace.of_failure(PLANS[0], "Nobody is left.", 1.0)
+    trace.save(tmp_path / "records" / f"{trace.identity}.json")
+    store = Store(tmp_path)
+    store.pack()
+    assert [found.sealed for found in Store(tmp_path).traces()] == [True]
+    text = gzip.decompress(store.packed.read_bytes()).replace(b'"wall_seconds": ', b'"wall_seconds": 1')
+    store.packed.write_bytes(gzip.compress(text))
+    with pytest.raises(ValueError, match=r"wall_seconds changed since it was written|holds an invalid record"):
+        [*Store(tmp_path).traces()]

@@ -1,6 +1,7 @@
 """`phalanx study` and `phalanx compare`: many runs, side by side."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,7 @@ def study_command(options: Options, console: Console) -> int:
             return 0
         _train(study, folder, options, console)
     results = study.results(folder)
+    results = replace(results, notes=(*results.notes, *_unsealed(folder, [row.trace for row in results.rows])))
     if not results.rows:
         raise InfeasibleError(f"{folder} holds no record of the study. Leave out --no_training to make them.")
     return _show(results, folder, f"phalanx study {shlex.quote(str(options.file))}", console)
@@ -96,6 +98,7 @@ def _traces(folder: Path, options: Options, notes: list[str], console: Console) 
     if not folder.is_dir():
         raise InfeasibleError(f"There is no folder {folder}. Name that of a run, or of a study.")
     if found := list(Store(folder).traces()):
+        notes += _unsealed(folder, found)
         return found
     record = Record.load(folder, unsealed=options.unsealed)
     if record.seal is not None and record.seal.sentence:
@@ -107,6 +110,13 @@ def _traces(folder: Path, options: Options, notes: list[str], console: Console) 
             console.print(f"{folder} is compared by its settings as written: {error}", markup=False, soft_wrap=True)
         return [Trace.of_record(record, record.config, record.config.get("seed", 0), len(record.summary.clients))]
     return [Trace.of(plan, record)]
+
+
+def _unsealed(folder: Path, traces: Sequence[Trace]) -> list[str]:
+    """Return a note on records that do not show whether they were changed."""
+    count = sum(not trace.sealed for trace in traces)
+    changed = "whether they were changed since they were written cannot be seen"
+    return [f"{visible(str(folder))}: {plural(count, 'record')} without a seal: {changed}."] if count else []
 
 
 def _show(results: Results, folder: Path, command: str, console: Console) -> int:

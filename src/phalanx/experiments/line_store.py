@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.experiments.trace import Trace
+from phalanx.reading import LARGEST_LINES, contents
 from phalanx.runs.canonical import source
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS, Provenance
@@ -58,7 +59,7 @@ class LineStore:
                     continue
                 key, _, accuracy, excluded, seconds, origin, *error = form
                 line, made = Line(accuracy, excluded, seconds, origin, *error), self.origins[origin]
-            except (ValueError, TypeError, IndexError) as error:
+            except (ValueError, TypeError, IndexError, RecursionError) as error:
                 raise ValueError(f"{path}, line {number}, is no record: {error}. Restore the file.") from error
             if any_numerics or made.numerics == NUMERICS:
                 self._lines[key] = line
@@ -129,7 +130,7 @@ def _lines(path: Path) -> Iterator[str]:
     if not path.is_file():
         return
     try:
-        text = path.read_text(encoding="utf-8")
+        text = contents(path, LARGEST_LINES).decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} holds no records: its text is not UTF-8. Restore the file.") from error
     if text and not text.endswith("\n"):

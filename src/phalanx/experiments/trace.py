@@ -8,11 +8,13 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from phalanx.reading import LARGEST_PART, contents
 from phalanx.runs.canonical import identity_of, source
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import Provenance, provenance
@@ -23,6 +25,7 @@ from phalanx.runs.summary import ending
 MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
 BY_GROUP = ("group_accuracy", "group_loss", "class_accuracy")
 MOST = 1e300  # beyond every figure; means of such numbers are finite
+DIGITS = 16  # of the digest of a field
 SMALL = 12  # largest number of values of an observed figure of the algorithm that is kept
 
 
@@ -79,6 +82,7 @@ class Trace:
         held: number of examples that each client holds.
         received_accuracy: at the last evaluation, the accuracy of each honest client's model; empty in older records.
         uploads: number of updates that reached the server, invalid ones included; None in older records.
+        sealed: whether its file holds digests of all other fields; older ones do not.
     """
 
     name: str
@@ -107,6 +111,7 @@ class Trace:
     held: tuple[int, ...] = ()
     received_accuracy: Mapping[int, float] = field(default_factory=dict)
     uploads: int | None = None
+    sealed: bool = field(default=True, compare=False)
 
     @property
     def honest_excluded(self) -> int:
@@ -189,8 +194,9 @@ class Trace:
 
     @property
     def form(self) -> dict[str, Any]:
-        """The trace as JSON holds it."""
-        return {f.name: _form(getattr(self, f.name)) for f in fields(self)}
+        """The trace as JSON holds it, with its seal."""
+        form = {name: _form(getattr(self, name)) for name in _fields()}
+        return {**form, "seal": _seal(form)} if self.sealed else form
 
     @classmethod
     def load(cls, path: Path) -> "Trace":
@@ -200,7 +206,7 @@ class Trace:
             ValueError: the file is invalid, or the record of another run than its name says.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = contents(path, LARGEST_PART).decode()
         except UnicodeDecodeError as error:
             raise _unusable(path, "its text is not UTF-8") from error
         return cls.read(text, path, path.stem)
@@ -222,11 +228,13 @@ class Trace:
             raise _unusable(path, "it is no mapping")
         if lacking := [name for name, kind in KINDS.items() if not isinstance(form.get(name), kind)]:
             raise _unusable(path, f"{', '.join(lacking)} missing or of a wrong type")
+        if (seal := form.pop("seal", None)) is not None:
+            _check(path, form, seal)
         if not identity_of(form["settings"]) == form["identity"] == identity:
             raise _unusable(path, "its name, its identity and its settings do not agree")
         try:
             form.setdefault("uploads", None)
-            trace = cls(**{f.name: READ.get(f.name, _same)(form[f.name]) for f in fields(cls)})
+            trace = cls(**{name: READ.get(name, _same)(form[name]) for name in _fields()}, sealed=seal is not None)
         except ValueError as error:
             raise _unusable(path, str(error)) from error
         except (TypeError, KeyError, AttributeError) as error:
@@ -243,6 +251,24 @@ class Trace:
 
 def _unusable(path: Path, why: str) -> ValueError:
     return ValueError(f"{path} is not the record of a run: {why}. Delete the file, and give the same command again.")
+
+
+def _fields() -> list[str]:
+    """Return the names of the fields that a file holds."""
+    return [f.name for f in fields(Trace) if f.name != "sealed"]
+
+
+def _seal(form: Mapping[str, Any]) -> dict[str, str]:
+    """Return the beginning of the SHA-256 of each field of a trace as JSON holds it."""
+    texts = {name: json.dumps(value, sort_keys=True, separators=(",", ":")) for name, value in form.items()}
+    return {name: sha256(text.encode()).hexdigest()[:DIGITS] for name, text in texts.items()}
+
+
+def _check(path: Path, form: Mapping[str, Any], seal: Any) -> None:
+    """Raise `ValueError` if a trace is not as it was written."""
+    now, known = _seal({name: form[name] for name in _fields() if name in form}), seal if isinstance(seal, dict) else {}
+    if changed := [name for name in _fields() if now.get(name) != known.get(name)]:
+        raise _unusable(path, f"{', '.join(changed)} changed since it was written")
 
 
 def _form(value: Any) -> Any:

@@ -54,7 +54,7 @@ import msgspec
 
 from phalanx.core import Progress
 from phalanx.engine.suspicion import in_words
-from phalanx.reading import from_json
+from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.checkpoint import settle
 from phalanx.runs.evidence import StepEvidence
 from phalanx.runs.schema import to_json
@@ -337,7 +337,7 @@ def _key(entry: Entry) -> tuple[object, ...]:
 
 def _check(path: Path, reached: Mark | None) -> None:
     """Raise `ValueError` if the trail of a run that goes on is not as the run left it."""
-    lines = split(path.read_bytes()) if path.is_file() else []
+    lines = split(contents(path, LARGEST_LINES)) if path.is_file() else []
     lines = [line for line in lines if line.endswith(b"\n")]  # the last may be half of one
     if (found := next(breaks(lines), None)) is not None:
         raise _altered(path, f"line {found[0]} {found[1]}")
@@ -373,7 +373,7 @@ def read(path: Path) -> list[Entry]:
         ValueError: one of them is none.
     """
     entries = []
-    for number, line in enumerate(path.read_bytes().rpartition(b"\n")[0].splitlines(), 1):
+    for number, line in enumerate(contents(path, LARGEST_LINES).rpartition(b"\n")[0].splitlines(), 1):
         try:
             entry = from_json(line, Entry)
         except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Literal
 from phalanx.core import Progress, Verdict
 from phalanx.engine.suspicion import Conduct, in_words
 from phalanx.flower.register import Register
-from phalanx.reading import from_json
+from phalanx.reading import LARGEST_PART, contents, from_json
 from phalanx.runs.files import write
 from phalanx.runs.schema import SchemaPart, Status, StepRecord, to_json
 from phalanx.runs.summary import ending
@@ -74,9 +74,11 @@ def read(path: Path) -> RunStatus | None:
         ValueError: the file holds something else.
     """
     try:
-        text = path.read_bytes()
+        text = contents(path, LARGEST_PART)
     except FileNotFoundError:  # or the server removes it just now
         return None
+    except ValueError as error:
+        raise ValueError(f"{path} is not the status of a run: {error}") from error
     try:
         return from_json(text, RunStatus)
     except ValueError as error:

@@ -31,6 +31,7 @@ from torch import Tensor
 from phalanx.core import InfeasibleError
 from phalanx.engine.loop import Snapshot
 from phalanx.fields import INFINITE, CheckedFields
+from phalanx.reading import LARGEST_PART
 from phalanx.runs.history import History
 from phalanx.runs.packing import Packed, Unpackable, pack, unpack
 from phalanx.runs.record import CHECKPOINT, HISTORY, read_lines
@@ -363,7 +364,9 @@ def _header(path: Path, file: BinaryIO) -> Header:
         raise _damaged(path, "another version of Phalanx wrote it" if older else "it begins with something else")
     try:
         length = int.from_bytes(file.read(8), "little")
-        fields = json.loads(file.read(min(length, path.stat().st_size)))
+        if length > LARGEST_PART:
+            raise ValueError("it is larger than any")
+        fields = json.loads(file.read(length))
         if set(fields) != set(KINDS):
             raise ValueError(f"expected {', '.join(KINDS)}")
         return Header(**{name: msgspec.convert(fields[name], kind) for name, kind in KINDS.items()})

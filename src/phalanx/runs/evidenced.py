@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from phalanx.installation import installation
-from phalanx.reading import from_json
+from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.evidence import StepEvidence
 from phalanx.runs.files import inside
 from phalanx.runs.models import content
@@ -77,7 +77,7 @@ def in_force(folder: Path, name: str) -> InForce:
         name: of the trail.
     """
     lines, last, findings = dict[int, Evident](), None, list[Alteration]()
-    for number, text in enumerate(split(inside(folder, name).read_bytes()), 1):
+    for number, text in enumerate(split(contents(inside(folder, name), LARGEST_LINES)), 1):
         if b'"evidence":' not in text:
             continue
         try:
@@ -134,7 +134,7 @@ def _guarded(name: str, compared: Callable[[], Iterator[Alteration]]) -> list[Al
 
 def _history(folder: Path, known: InForce) -> Iterator[Alteration]:
     """Yield the lines of the history that are not those of the evidence."""
-    lines = split(inside(folder, HISTORY).read_bytes())
+    lines = split(contents(inside(folder, HISTORY), LARGEST_LINES))
     most = known.last.evidence.history.lines if known.last is not None else 0
     most = max(most, *known.lines)
     old = [known.lines[k].evidence.line[:DIGITS] if k in known.lines else "" for k in range(1, most + 1)]

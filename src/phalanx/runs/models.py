@@ -34,7 +34,7 @@ from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.errors import NotInRecordError
 from phalanx.fields import INFINITE, CheckedFields
 from phalanx.models import Model
-from phalanx.reading import from_json, in_words
+from phalanx.reading import LARGEST_PART, contents, from_json, in_words
 from phalanx.rng import borrowed
 from phalanx.runs.canonical import configuration
 from phalanx.runs.files import inside, write_inside
@@ -46,6 +46,7 @@ from phalanx.wording import shown
 
 MODEL, INDEX, MODELS, BEST, CARD = "model.safetensors", "model.json", "models", "best", "model.md"
 FILE = re.compile(rf"{re.escape(MODEL)}|{MODELS}/\d+(-client-\d+)?\.safetensors")  # of a model, in the folder
+LARGEST_MODEL = 1 << 36  # bytes of the file of a model
 GIGABYTE = 10**9
 
 Tensors = Mapping[str, Tensor]  # the `state_dict` of a module, on the CPU
@@ -198,9 +199,9 @@ class Models:
         if not path.is_file():
             raise FileNotFoundError(f"There are no models in {folder}: {_why_none(folder)}.")
         try:
-            index = from_json(path.read_bytes(), ModelIndex)
+            index = from_json(contents(path, LARGEST_PART), ModelIndex)
         except ValueError as error:
-            raise ValueError(f"{path} is not an index of models: {error}. Repeat the run.") from error
+            raise ValueError(f"{path} is not an index of models: {str(error).rstrip('.')}. Repeat the run.") from error
         return cls(index, partial(read_tensors, folder), trust=trust, schema=_schema(folder, index.inputs))
 
     def state(self, client: int | None = None) -> Tensors:
@@ -249,7 +250,7 @@ def read_tensors(folder: Path, name: str) -> Tensors:
     """Return the values in a file of models; raise `ValueError` if it is damaged."""
     path = inside(folder, name)
     try:
-        return safetensors.torch.load(path.read_bytes())
+        return safetensors.torch.load(contents(path, LARGEST_MODEL))
     except SafetensorError as error:
         raise ValueError(f"{path} holds no model: {error}. Repeat the run.") from error
 

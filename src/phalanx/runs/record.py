@@ -21,7 +21,7 @@ from typing_extensions import override
 from phalanx.data import Schema, TableReading
 from phalanx.data.tables import Dialect
 from phalanx.errors import NotInRecordError
-from phalanx.reading import from_json
+from phalanx.reading import LARGEST_LINES, LARGEST_PART, contents, from_json
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
 from phalanx.runs.display import brief, frame, html, plot
@@ -291,7 +291,7 @@ def _summary(text: bytes) -> Summary:
 
 
 def _steps(path: Path, count: int | None = None) -> Iterator[StepRecord]:
-    for number, line in enumerate(path.read_bytes().splitlines()[:count], 1):
+    for number, line in enumerate(contents(path, LARGEST_LINES).splitlines()[:count], 1):
         try:
             yield read_step(line)
         except ValueError as error:
@@ -313,7 +313,7 @@ def _config(config: Mapping[str, Any]) -> bytes:
 
 def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
     try:
-        return parse(path.read_bytes())
+        return parse(contents(path, LARGEST_PART))
     except ValueError as error:
         raise _unusable(path, what, str(error)) from error
 
@@ -334,4 +334,6 @@ def _unfinished(folder: Path, missing: list[str]) -> str:
 
 
 def _unusable(path: Path, what: str, why: str) -> ValueError:
-    return ValueError(f"{path} is not {what}: {why}. Delete the folder, or repeat the run with `phalanx run --again`.")
+    return ValueError(
+        f"{path} is not {what}: {why.rstrip('.')}. Delete the folder, or repeat the run with `phalanx run --again`."
+    )

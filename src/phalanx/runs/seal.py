@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from phalanx.reading import contents, from_json
+from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.files import inside, write_inside
 from phalanx.wording import shown
 
@@ -318,10 +318,12 @@ def _compared(folder: Path, name: str, known: _Seal) -> list[Alteration]:
 
 def _compared_lines(name: str, path: Path, known: _Lines) -> list[Alteration]:
     """Return the lines of a file that are not those of the seal."""
+    if path.stat().st_size > LARGEST_LINES:
+        return [Alteration(name, "changed", f"is larger than {LARGEST_LINES:,} bytes, which no file of its kind is")]
     chain, new = _marked(path)
     if chain.mark.link == known.link:
         return []
-    findings = [*located(name, split(path.read_bytes()), new, known.marks)]
+    findings = [*located(name, split(contents(path, LARGEST_LINES)), new, known.marks)]
     return findings or [Alteration(name, "changed", "was changed")]
 
 

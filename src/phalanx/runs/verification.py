@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from phalanx.core import InfeasibleError
 from phalanx.installation import installation
+from phalanx.reading import LARGEST_LINES, contents
 from phalanx.runs.evidenced import compare as compare_evidence
 from phalanx.runs.files import inside
 from phalanx.runs.record import SUMMARY, Record
@@ -126,7 +127,7 @@ def _verified(folder: Path) -> Verification:
         if not path.is_file():
             findings.append(Alteration(name, "changed", "is no file"))
         elif name.startswith("audit"):
-            lines = [line for line in split(path.read_bytes()) if line.endswith(b"\n")]
+            lines = [line for line in split(contents(path, LARGEST_LINES)) if line.endswith(b"\n")]
             findings += (Alteration(name, "changed", why, number) for number, why in breaks(lines))
     ended = (folder / SUMMARY).is_file()
     if ended:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from phalanx.core import InfeasibleError
-from phalanx.reading import contents, from_json
+from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.files import inside
 from phalanx.runs.seal import Alteration, breaks, split
 from phalanx.runs.transparency import MerkleTree, TreeHead, is_cosigned, open_note, public_key
@@ -119,7 +119,7 @@ def _unfit(trail: _Trail, heads: Sequence[TreeHead], witness: str) -> Iterator[A
 def _trail(folder: Path, name: str) -> tuple[str, _Trail] | None:
     """Return the origin of the heads of a trail, and the trail; None if it does not say of which run it is."""
     tree, origin = MerkleTree(), ""
-    lines = split(inside(folder, name).read_bytes())
+    lines = split(contents(inside(folder, name), LARGEST_LINES))
     for line in lines:
         tree.add(line)
         if not origin and b'"begun"' in line:

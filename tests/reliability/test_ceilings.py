@@ -1,0 +1,144 @@
+"""Files of a received folder that are too large, or nested too deeply, are refused before they take memory."""
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phalanx import Run, Until, simulate
+from phalanx.experiments.line_store import LineStore
+from phalanx.experiments.store import PACKED, Store
+from phalanx.experiments.trace import Trace
+from phalanx.models import MLP
+from phalanx.reading import DEEPEST, LARGEST_LINES, LARGEST_PART, contents, from_json, unzipped
+from phalanx.runs.checkpoint import MAGIC, peek
+from phalanx.runs.models import LARGEST_MODEL
+from phalanx.runs.record import Record
+from phalanx.runs.seal import SEAL
+from phalanx.runs.updates import LARGEST_STEP, read_kept
+from phalanx.runs.verification import verify
+
+GIBI = 1 << 30
+SIZES = {
+    "run.json": LARGEST_PART,
+    "summary.json": LARGEST_PART,
+    "model.json": LARGEST_PART,
+    "history.jsonl": LARGEST_LINES,
+    "model.safetensors": LARGEST_MODEL,
+}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ceilings") / "run"
+    simulate(Run(clients=3, model=MLP(()), until=Until(steps=1)), folder=folder, keep_updates=True)
+    (folder / SEAL).unlink()
+    return folder
+
+
+@pytest.fixture
+def folder(done, tmp_path):
+    shutil.copytree(done, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def grown(path, size):
+    """A file of so many bytes, most of which take no room on the disk."""
+    path.touch()
+    os.truncate(path, size)
+
+
+def read(folder):
+    """What reading the whole record says, in a process that has 4 GiB of addresses."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))\n"
+        "from phalanx.runs.record import Record\n"
+        "try: Record.load(sys.argv[1]).kept().state()\n"
+        "except ValueError as error: print(error)"
+    )
+    return subprocess.run([sys.executable, "-c", code, folder], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_part_of_a_record_that_is_too_large_is_refused(name, folder):
+    grown(folder / name, SIZES[name] + 1)
+    said = read(folder)
+    assert f"{name} is larger than {SIZES[name]:,} bytes" in said
+
+
+def test_verifying_reads_nothing_that_is_too_large(folder, done):
+    simulate(Run(clients=3, model=MLP(()), until=Until(steps=1)), folder=folder)
+    grown(folder / "history.jsonl", LARGEST_LINES + 1)
+    (finding,) = verify(folder).findings
+    assert finding.text.startswith("history.jsonl is larger than 4,294,967,296 bytes")
+    (folder / SEAL).unlink()
+    assert any("larger than" in finding.text for finding in verify(folder).findings)
+
+
+def test_updates_that_are_too_large_are_refused(folder):
+    path = folder / "updates" / "00000001.safetensors"
+    original = path.read_bytes()
+    grown(path, LARGEST_STEP + 1)
+    with pytest.raises(ValueError, match="is larger than the updates of any step"):
+        read_kept(folder, 1)
+    path.write_bytes((200_000_000).to_bytes(8, "little") + original[8:])
+    with pytest.raises(ValueError, match="is larger than the updates of any step"):
+        read_kept(folder, 1)
+
+
+def test_the_header_of_a_checkpoint_is_as_long_as_it_may_be(tmp_path):
+    path = tmp_path / "checkpoint"
+    path.write_bytes(MAGIC + (LARGEST_PART + 1).to_bytes(8, "little"))
+    grown(path, 2 * LARGEST_PART)
+    with pytest.raises(ValueError, match="its header cannot be read"):
+        peek(tmp_path)
+
+
+def test_packed_records_that_become_too_large_are_refused(tmp_path):
+    member = gzip.compress(bytes(1 << 20))
+    (tmp_path / PACKED).write_bytes(member * 3)
+    with pytest.raises(ValueError, match="holds more than 2,097,152 bytes"):
+        unzipped(tmp_path / PACKED, 2 << 20)
+    assert len(unzipped(tmp_path / PACKED, 3 << 20)) == 3 << 20
+    (tmp_path / PACKED).write_bytes(member[:-9])
+    with pytest.raises(ValueError, match="does not hold records"):
+        [*Store(tmp_path).traces()]
+
+
+@pytest.mark.parametrize(("kind", "size"), [("trace", LARGEST_PART), ("lines", LARGEST_LINES)])
+def test_records_of_a_study_that_are_too_large_are_refused(kind, size, tmp_path):
+    grown(tmp_path / "record.json", size + 1)
+    with pytest.raises(ValueError, match="is larger than"):
+        Trace.load(tmp_path / "record.json") if kind == "trace" else LineStore(tmp_path / "record.json")
+
+
+def test_a_ceiling_is_a_ceiling_also_of_a_file_that_says_no_size():
+    with pytest.raises(ValueError, match="larger than 1,000 bytes"):
+        contents(Path("/dev/zero"), 1000)
+
+
+@pytest.mark.parametrize("name", ["run.json", "summary.json", "history.jsonl", "model.json"])
+@pytest.mark.parametrize("text", [b"[" * 10_000, b'{"a":' * 900 + b"1" + b"}" * 900])
+def test_a_part_that_is_nested_too_deeply_is_refused(name, text, folder):
+    (folder / name).write_bytes(text)
+    with pytest.raises(ValueError, match=r"nested too deeply: more than 50"):
+        Record.load(folder)
+
+
+def test_depth_is_that_of_lists_and_mappings_and_not_of_text():
+    deep = b"[" * DEEPEST + b"]" * DEEPEST
+    from_json(deep, list)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        from_json(b"[" + deep + b"]", list)
+    assert from_json(b'["' + b"[" * 1000 + b'"]', list) == ["[" * 1000]
+    hidden = b'["]",' * (DEEPEST + 1) + b"1" + b"]" * (DEEPEST + 1)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        from_json(hidden, list)
+    escaped = b'["\\"]",' * (DEEPEST + 1) + b"1" + b"]" * (DEEPEST + 1)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        from_json(escaped, list)
+    assert len(from_json(b"[" + b"[]," * 1000 + b"[]]", list)) == 1001
