@@ -211,6 +211,15 @@ def test_the_median_norm_needs_no_search():
     assert close(sent, [3.0, 4.0]), "a client does not know the median"
 
 
+def test_who_is_on_probation_has_no_part_in_the_median_norm():
+    """Otherwise one long update decides how long the others may be."""
+    algorithm = RFFL(fade=0.0)
+    begun, _ = begin(algorithm, 4)
+    rows = [[1.0, 0.0], [2.0, 0.0], [0.0, 3.0], [0.0, 1000.0]]
+    state, _ = algorithm.step(begun._replace(probation={3: 0}), updates(rows))
+    assert close(state.aggregate, [1.0, 2 / 3]), "1, 2 and 2 along their axes: the median of 1, 2 and 3 is 2"
+
+
 def crowd(seed, honest=10, riders=2, d=2_000):
     """Honest updates with a common direction, and vectors from U[-1, 1], which are some twenty times as long."""
     rng = generator(seed, "crowd")

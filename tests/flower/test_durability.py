@@ -80,6 +80,20 @@ def test_a_run_goes_on_from_what_a_loss_of_power_leaves(disk, tmp_path):
     assert (after / "audit.jsonl").read_bytes().startswith(left["audit.jsonl"])
 
 
+def test_kept_updates_are_on_the_disk_before_the_checkpoint_that_follows(disk, tmp_path):
+    folder, seen = tmp_path / "run", []
+
+    def look(progress):
+        there = {path.name: path.read_bytes() for path in (folder / "updates").iterdir()}
+        assert disk.left(folder / "updates") == there
+        assert (folder / "updates").stat().st_ino in disk.names[str(folder)].values(), "and so is their folder"
+        seen.append(len(there))
+
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
+        coordinate(grid, coordinator(PLAN, folder=folder, keep_updates=True, observers=[look]))
+    assert seen == [1, 2, 3, 4, 5]
+
+
 def test_a_new_trail_has_its_name_on_the_disk_with_its_first_line(disk, tmp_path):
     """The checkpoint, which comes later, would bring the name there as well."""
     audit = Audit(tmp_path / "audit.jsonl", lambda: 0.0, str)

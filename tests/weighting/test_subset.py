@@ -259,3 +259,8 @@ def test_drawn_clients_may_be_fewer_than_all_attackers():
     with pytest.raises(TooFewError):
         any_set.among(any_set.enrolled(sizes), range(10))
     assert drawn.among(drawn.enrolled(sizes), range(10)) == dict.fromkeys(range(10), 10.0)
+
+
+def test_more_attackers_than_clients_hold_all_of_the_weight_and_no_more():
+    with pytest.raises(TooFewError, match=r"2 attackers of 2 clients at once hold 1 of the weight even if all weigh"):
+        subset_bound({0: 1, 1: 2}, attackers=5, size=9, alpha_star=0.5)

@@ -55,8 +55,8 @@ import msgspec
 from phalanx.core import Progress
 from phalanx.engine.suspicion import in_words
 from phalanx.reading import LARGEST_LINES, contents, from_json
-from phalanx.runs.checkpoint import settle
 from phalanx.runs.evidence import StepEvidence
+from phalanx.runs.files import settle
 from phalanx.runs.schema import to_json
 from phalanx.runs.seal import HashChain, Mark, breaks, chain_of, split
 from phalanx.runs.transparency import MerkleTree

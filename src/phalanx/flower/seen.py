@@ -15,7 +15,7 @@ from phalanx.flower.codec import Malformed, ShownHead, TaskMessage
 from phalanx.flower.files import locked, private_file
 from phalanx.flower.gate import AlteredTrailError
 from phalanx.flower.identity import from_text
-from phalanx.runs.checkpoint import settle
+from phalanx.runs.files import settle
 from phalanx.runs.transparency import TreeHead, goes_on, open_note
 from phalanx.runs.witnesses import TASKS, SeenTask
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from phalanx.runs.checkpoint import settle
+from phalanx.runs.files import settle
 
 ASKED = "asked.jsonl"  # one list per line: clients that were given a task at the same time
 

@@ -32,6 +32,7 @@ from phalanx.core import InfeasibleError
 from phalanx.engine.loop import Snapshot
 from phalanx.fields import INFINITE, CheckedFields
 from phalanx.reading import LARGEST_PART
+from phalanx.runs.files import settle
 from phalanx.runs.history import History
 from phalanx.runs.packing import Packed, Unpackable, pack, unpack
 from phalanx.runs.record import CHECKPOINT, HISTORY, read_lines
@@ -309,15 +310,6 @@ def write(path: Path, header: Header, packed: Packed) -> None:
 def private(path: str, flags: int) -> int:
     """Open a file that, if it is new, nobody but its owner can read: it holds models, and what clients sent."""
     return os.open(path, flags, 0o600)
-
-
-def settle(folder: Path) -> None:
-    """Write the entries of a folder to the disk: a new file may have no name there yet."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _parts(text: bytes, packed: Packed) -> Iterator[bytes | memoryview]:

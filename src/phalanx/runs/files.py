@@ -71,3 +71,12 @@ def clear_partial(folder: Path) -> None:
     """Remove what writers left in a folder that were killed."""
     for path in folder.glob(".*.partial"):
         path.unlink(missing_ok=True)
+
+
+def settle(folder: Path) -> None:
+    """Write the entries of a folder to the disk: a new file may have no name there yet."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

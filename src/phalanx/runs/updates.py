@@ -23,7 +23,7 @@ from torch import Tensor
 from phalanx.core import ROUND_LOST, AnyState, InfeasibleError, Progress, Updates, Vector
 from phalanx.engine.guard import Guard
 from phalanx.reading import from_json
-from phalanx.runs.files import inside, replacing
+from phalanx.runs.files import inside, replacing, settle
 from phalanx.runs.models import Served, content, others
 from phalanx.training.vector import rows_as_matrix
 from phalanx.wording import plural
@@ -287,7 +287,9 @@ class UpdateKeeper:
         self._write(about, tensors)
 
     def _write(self, about: KeptStep, tensors: Mapping[str, Tensor]) -> None:
-        (self._folder / UPDATES).mkdir(exist_ok=True)
+        if not (self._folder / UPDATES).is_dir():
+            (self._folder / UPDATES).mkdir()
+            settle(self._folder)
         owned = {
             name: held.detach().cpu().clone(memory_format=torch.contiguous_format) for name, held in tensors.items()
         }
@@ -297,3 +299,4 @@ class UpdateKeeper:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        settle(self._folder / UPDATES)

@@ -129,7 +129,7 @@ def subset_bound(sizes: Mapping[int, int], attackers: int, size: int, alpha_star
 
 def feasible(attackers: int, size: int, clients: int, alpha_star: float) -> str:
     """Return what makes `subset_bound` feasible: more clients at once, fewer attackers, or a larger alpha*."""
-    limit, share = exact(alpha_star), Fraction(min(attackers, size), size)
+    limit, share = exact(alpha_star), Fraction(attackers, size)
     least, most = ceil(attackers / limit), _largest(limit, size)
     remedies = [f"at least {least} clients at once"] if size < least <= clients else []
     remedies += [f"alpha of at most {shortest(most, clients)} ({most} of {plural(clients, 'client')})"] if most else []

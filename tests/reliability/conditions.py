@@ -1,0 +1,186 @@
+"""Delete or invert, one at a time, the conditions that evidence and durability rest on, and see which test fails.
+
+nice -n 19 python tests/reliability/conditions.py [WORD ...]
+
+Each change of `CONDITIONS` is made in a copy of the repository, and the tests named with it are run; a test that fails
+kills it.  Words choose those whose name holds one of them.  `tests/reliability/test_conditions.py` sees that each text
+is still in the code, once.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 600
+EVIDENCE, RFFL, SHARES = ("flower/test_evidence.py",), ("algorithms/test_rffl.py",), ("weighting/test_subset.py",)
+
+
+class Condition(NamedTuple):
+    """A change: its name, the file in `src/phalanx`, what is there and what takes its place, and the tests to run."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+
+def of(*tests):
+    return lambda name, file, before, after: Condition(name, file, before, after, tests)
+
+
+E, R = of(*EVIDENCE), of(*RFFL)
+FIELDS = ("kind", "coordinator", "session", "nonce", "client", "version", "turn", "transfer")
+CONDITIONS = (
+    *(E(f"{name} is not signed", "flower/codec.py", f"        task.{name},\n", "") for name in FIELDS),
+    E(
+        "the answer is not signed",
+        "flower/codec.py",
+        "        task.transfer,\n        digest,",
+        "        task.transfer,",
+    ),
+    E(
+        "a signature is not checked",
+        "runs/signing.py",
+        'return signed_by(key, signature, statement("train", *task, digest))',
+        "return True",
+    ),
+    E("a line of the history is not compared", "runs/evidenced.py", "if compared != old:", "if False:"),
+    E("a model is not compared", "runs/evidenced.py", "if file_hash(inside(folder, name)) != digest:", "if False:"),
+    E("a model that was added is not named", "runs/evidenced.py", "if name not in expected:", "if False:"),
+    E("evidence before a resumption counts", "runs/evidenced.py", "if count <= kept}", "if True}"),
+    E(
+        "a kept update is not compared",
+        "runs/evidenced.py",
+        "fits = content(kept.update(client)).hex() == evidence.updates.get(client)",
+        "fits = True",
+    ),
+    E("a kept file is not compared", "runs/evidenced.py", "same = file_hash(path) == evidence.kept", "same = True"),
+    E(
+        "the key at the end is not compared",
+        "flower/register.py",
+        "if answer.key != member.key or not signed_by",
+        "if not signed_by",
+    ),
+    E(
+        "the end is not signed",
+        "flower/register.py",
+        "or not signed_by(member.key, answer.signature, stated):",
+        "or False:",
+    ),
+    E(
+        "the end is for anybody",
+        "flower/codec.py",
+        'addressee = b"" if record["client"] == NOBODY else own',
+        'addressee = b""',
+    ),
+    of("runs/test_replay.py")(
+        "a replayed model is not compared",
+        "runs/replay.py",
+        "same = (content(served.model).hex(), others(served)) == (about.result, about.others)",
+        "same = True",
+    ),
+    of("flower/test_durability.py")(
+        "kept updates are not synced", "runs/updates.py", "            os.fsync(file.fileno())\n", ""
+    ),
+    of("flower/test_durability.py")(
+        "their names are not synced", "runs/updates.py", "        settle(self._folder / UPDATES)\n", ""
+    ),
+    of("flower/test_durability.py")(
+        "their folder is not synced", "runs/updates.py", "            settle(self._folder)\n", ""
+    ),
+    of("flower/test_durability.py")(
+        "the audit trail is not synced", "flower/audit.py", "                os.fsync(file.fileno())\n", ""
+    ),
+    of("experiments/test_store.py")(
+        "the seal of a record is not compared",
+        "experiments/trace.py",
+        "if now.get(name) != known.get(name)]",
+        "if False]",
+    ),
+    of("reliability/test_ceilings.py")(
+        "the size of a file is not looked at", "reading.py", "    if max(held, len(data)) > most:\n", "    if False:\n"
+    ),
+    of("reliability/test_ceilings.py")(
+        "nesting is not looked at", "reading.py", "if _depth(text) > DEEPEST:", "if False:"
+    ),
+    of("reliability/test_ceilings.py")(
+        "text counts as nesting", "reading.py", 'TEXTS.sub(b"", text).translate', "text.translate"
+    ),
+    of(*RFFL)(
+        "the median is over all",
+        "algorithms/rffl.py",
+        "float(norms(reputable).quantile(0.5))",
+        "float(norms(deltas).quantile(0.5))",
+    ),
+    of(*RFFL, "algorithms/test_agreement.py")(
+        "who disagrees stays in the warm-up", "algorithms/rffl.py", "(i in disagree or not lenient)", "(not lenient)"
+    ),
+    of(*SHARES)(
+        "more attackers than clients at once",
+        "weighting/truncation.py",
+        "f, q = min(attackers, size, len(N)), min(size, len(N))",
+        "f, q = attackers, min(size, len(N))",
+    ),
+    of(*SHARES, "weighting/test_truncation.py", "weighting/test_certificate.py")(
+        "more attackers than weights",
+        "weighting/truncation.py",
+        "    f = min(attackers, q)\n    top_f, rest = sum(V[len(V) - f :]), sum(V[: q - f])\n    return Fraction",
+        "    f = attackers\n    top_f, rest = sum(V[len(V) - f :]), sum(V[: q - f])\n    return Fraction",
+    ),
+)
+
+
+def tried(condition: Condition, copy: Path) -> str:
+    """Make a change in a copy, run its tests, take it back, and return what became of it."""
+    path = copy / "src/phalanx" / condition.file
+    source = path.read_text()
+    path.write_text(source.replace(condition.before, condition.after))
+    own = {"PYTHONPATH": f"{copy / 'src'}:{copy}", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [
+        "pytest",
+        "-qx",
+        "-m",
+        "not slow",
+        "-p",
+        "no:cacheprovider",
+        *(f"tests/{name}" for name in condition.tests),
+    ]
+    how = {"capture_output": True, "text": True, "timeout": SECONDS}
+    try:
+        ended = subprocess.run([sys.executable, "-m", *command], cwd=copy, env=os.environ | own, check=False, **how)
+    except subprocess.TimeoutExpired:
+        return "killed: too long"
+    finally:
+        path.write_text(source)
+    failed = [line.partition(" - ")[0] for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return (
+        f"killed: {failed[0]}"
+        if ended.returncode == 1 and failed
+        else f"survived (pytest ended with {ended.returncode})"
+    )
+
+
+def main() -> int:
+    words, left = sys.argv[1:], 0
+    chosen = [one for one in CONDITIONS if not words or any(word in one.name for word in words)]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy"
+        for name in ("src", "tests"):
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        for condition in chosen:
+            how = tried(condition, copy)
+            left += how.startswith("survived")
+            print(f"{condition.file}: {condition.name}: {how}", flush=True)
+    print(f"{len(chosen) - left} of {len(chosen)} killed")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
