@@ -486,7 +486,7 @@ def forms() -> dict[str, dict[str, Any]]:
         detection={"precision": 1.0, "recall": None}, filtered={"honest": 0.0}, byzantine=(2,), reported=(3, 4, 5),
         held=(3, 4, 5), received_accuracy={0: 0.5}, uploads=6,
     )  # fmt: skip
-    full.save(file("trace.json", b""))
+    dataclasses.replace(full, sealed=False).save(file("trace.json", b""))  # a seal refuses every change
     index = {
         "identity": full.identity, "step": 2,
         "clients": {"0": {"0": "model.safetensors", "1": "models/0-client-1.safetensors"}},
