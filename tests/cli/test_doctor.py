@@ -71,6 +71,15 @@ def test_a_site_learns_whether_its_table_fits_the_schema(tmp_path, capsys):
     assert main(["doctor", "--ports", port, "--schema", str(schema), "--tables", str(bad)]) == 1
     assert main(["doctor", "--ports", port, "--tables", str(bad)]) == 2
     assert "Name that as well: --schema FILE." in capsys.readouterr().err
+    other = tmp_path / "other.csv"
+    other.write_text(good.read_text().replace(",", ";").replace(".", ","))
+    command = ["doctor", "--ports", port, "--schema", str(schema), "--tables", str(other)]
+    assert main(command) == 1
+    capsys.readouterr()
+    assert main([*command, "--separator", ";", "--decimal", ","]) == 0
+    assert f"{other}: {other} fits" in " ".join(capsys.readouterr().out.split())
+    assert main(["doctor", "--ports", port, "--tables", str(bad)]) == 2
+    assert "Name that as well: --schema FILE." in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -81,6 +81,7 @@ def doctor_command(options: Options, console: Console) -> int:
         ports=options.ports,
         schema=options.schema,
         tables=options.tables,
+        notation=options,
     )
 
 
@@ -149,6 +150,7 @@ def doctor(
     ports: Sequence[int] = (PORT,),
     schema: Path | None = None,
     tables: Sequence[str] = (),
+    notation: Options | None = None,
 ) -> int:
     """Check everything and print the findings; return 1 if something is wrong, else 0."""
     found = [
@@ -156,7 +158,7 @@ def doctor(
         *data(data_dir),
         *clock(folder),
         *([] if folder is None else at(folder)),
-        *([] if schema is None else site(schema, tables)),
+        *([] if schema is None else site(schema, tables, notation)),
         *free(ports, folder),
     ]
     for level, subject, what, remedy in found:
@@ -214,8 +216,15 @@ def data(folder: Path | None) -> Iterator[Diagnosis]:
         yield Diagnosis("warning", "data", what, "docs/data.md tells what they are called.")
 
 
-def site(path: Path, tables: Sequence[str]) -> Iterator[Diagnosis]:
-    """Yield findings on the schema of a federation, and on the tables of a site, which it says how to read."""
+def site(path: Path, tables: Sequence[str], notation: Options | None = None) -> Iterator[Diagnosis]:
+    """Yield findings on the schema of a federation, and on the tables of a site, which it says how to read.
+
+    Args:
+        path: of the schema.
+        tables: paths of the tables.
+        notation: how the tables are written, where that is not as the schema says; see `source_of`.
+    """
+    from phalanx.cli.schema import source_of  # noqa: PLC0415
     from phalanx.data import Schema  # noqa: PLC0415  (slow to import, and needed here only)
     from phalanx.data.table_check import examined, in_words, outcome  # noqa: PLC0415
 
@@ -227,7 +236,7 @@ def site(path: Path, tables: Sequence[str]) -> Iterator[Diagnosis]:
     yield Diagnosis("ok", str(path), schema.digest)
     for table in tables:
         try:
-            found = examined(schema, table)
+            found = examined(schema, table, None if notation is None else source_of(schema, Path(table), notation))
         except (OSError, ModuleNotFoundError) as error:
             yield Diagnosis("wrong", table, f"{str(error).rstrip('.')}.")
             continue

@@ -477,6 +477,7 @@ def doctor() -> Parser:
     _add_schema(parser)
     help_ = "Tables of a site, CSV or parquet, which should fit the schema."
     parser.add_argument("--tables", nargs="+", default=[], metavar="FILE", help=help_)
+    _add_notation(parser)
     help_ = f"Ports that should be free here. (default: {PORT})"
     parser.add_argument("--ports", nargs="+", type=int, default=[PORT], metavar="PORT", help=help_)
     _add_data_dir(parser)
