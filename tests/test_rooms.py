@@ -28,7 +28,7 @@ FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("report",),
     ("experiments",),
     ("phalanx",),  # what `import phalanx` offers
-    ("flower",),
+    ("flower", "nvflare"),
     ("cli",),
     ("__main__",),
 )

@@ -1,0 +1,238 @@
+"""Rounds whose messages another framework carries: the updates that it hands over are checked, combined and judged.
+
+It decides who is asked and how long is waited.  A malformed update is invalid, with the reason, and the round goes on.
+"""
+
+import logging
+import math
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Real
+from typing import NamedTuple
+
+from phalanx.aggregators import Aggregator, Mean
+from phalanx.aggregators.aggregator import wrong_number
+from phalanx.algorithms import FedAvg
+from phalanx.algorithms.rounds import verdicts_of, weights_of
+from phalanx.core import InfeasibleError, Reply, Setting, StalledError, Updates, Vector, Verdict, lost_verdicts
+from phalanx.engine.guard import Guard, Sent
+from phalanx.engine.lost import LostRounds
+from phalanx.engine.suspicion import Conduct, conduct, in_words
+from phalanx.promises import Promise, promise, watched
+from phalanx.promises.audit import combine
+from phalanx.promises.remarks import beyond_tolerance
+from phalanx.weighting import AsReported, Preprocess, Truncate
+from phalanx.wording import plural
+
+
+class Answer(NamedTuple):
+    """What a client answers in a round.
+
+    Args:
+        delta: its update, (d,).
+        size: the number of examples that it reports, unchecked.
+    """
+
+    delta: Vector
+    size: object
+
+
+class Combined(NamedTuple):
+    """What a round gives.
+
+    Args:
+        delta: the change of the model, (d,); None if the round is lost.
+        weights: of each client whose update was combined.
+    """
+
+    delta: Vector | None
+    weights: Mapping[int, float]
+
+
+class HostedRounds:
+    """The rounds of a run, and what became of each update.
+
+    Args:
+        aggregator: the rule for the updates of a round.
+        preprocess: makes weights of the reported sizes. The first that a client reports with a valid update is used.
+        guard: what an update must be.
+        lost_rounds: how many rounds in a row may be lost; they are always skipped.
+        tolerate: attackers that each round must tolerate; None: as many as it can, which can be none.
+        log: where it says what happens.
+        called: what a client is called there.
+
+    Raises:
+        ValueError: lost rounds would be waited for.
+    """
+
+    def __init__(
+        self,
+        aggregator: Aggregator | None = None,
+        preprocess: Preprocess | None = None,
+        guard: Guard | None = None,
+        lost_rounds: LostRounds | None = None,
+        tolerate: int | None = None,
+        *,
+        log: logging.Logger,
+        called: str = "client",
+    ) -> None:
+        self.aggregator, self.preprocess = aggregator or Mean(), preprocess or AsReported()
+        self.guard, self.lost_rounds, self.tolerate = guard or Guard(), lost_rounds or LostRounds(), tolerate
+        self.promise: Promise | None = None
+        self.shares = dict[int, float]()  # by round: the most that as many clients held of the weight
+        self.verdicts = dict[int, dict[int, Verdict]]()  # by round and client, as the next three
+        self.invalid = dict[int, dict[int, str]]()
+        self.lost = dict[int, dict[int, str]]()
+        self.conduct = dict[int, dict[int, Conduct]]()
+        self._log, self._called = log, called
+        self._sizes = dict[int, int]()  # of clients that have answered with a valid update
+        self._previous: Vector | None = None
+        self._lost_in_a_row = 0
+        self._last_conduct = dict[int, Conduct]()
+        if self.lost_rounds.then != "skip":
+            raise ValueError('then must be "skip", got "wait": rounds are counted by the framework that hosts them.')
+        if isinstance(self.preprocess, Truncate):
+            for remark in beyond_tolerance(self.preprocess, self.aggregator):
+                warnings.warn(remark, stacklevel=3)
+
+    def begin(self, number: int, asked: int, known: int) -> None:
+        """Compute and say what is promised for rounds of so many of the known clients, of which some may not answer.
+
+        Args:
+            number: of the round, from 1 on. Once something is promised, later rounds change nothing.
+            asked: clients of this round.
+            known: clients that there are.
+
+        Raises:
+            TooFewRowsError: the first round would be lost even if all answer.
+            TooManyRowsError: likewise.
+            InfeasibleError: rounds cannot tolerate as many attackers as they must.
+        """
+        if number == 1 and (error := wrong_number(self.aggregator, asked)) is not None:
+            raise error
+        if self.promise is not None or not asked:
+            return
+        setting = Setting(max(known, asked), drawn=asked if asked < known else None, lossy=True, joins=True)
+        try:
+            self.promise = promise(FedAvg(self.aggregator, self.preprocess), setting, f=self.tolerate)
+        except InfeasibleError as error:
+            if self.tolerate is not None:
+                raise
+            self._log.warning("promises nothing: %s", error)  # as long as no more clients have come
+            return
+        (self._log.info if self.promise.f else self._log.warning)("%s", self.promise.sentence)
+
+    def end(
+        self,
+        number: int,
+        base: Vector,
+        asked: Collection[int],
+        answers: Iterable[tuple[int, Answer]],
+        *,
+        invalid: Mapping[int, str],
+        lost: Mapping[int, str],
+    ) -> Combined:
+        """Check, combine and judge the answers of a round.
+
+        Args:
+            number: of the round, from 1 on.
+            base: the model that was sent, (d,).
+            asked: the clients that it was sent to.
+            answers: what came, by client; a client's second answer is invalid.
+            invalid: the reasons of those who answered something else.
+            lost: the reasons of those who did not answer, where they are known.
+
+        Raises:
+            StalledError: too many rounds in a row were lost.
+        """
+        taken, sizes, wrong = list[Reply](), dict[int, int](), dict(invalid)
+        for client, answer in answers:
+            sized, refused = self._sized(client, answer.size)
+            if refused:
+                wrong.setdefault(client, refused)
+                continue
+            sizes.setdefault(client, sized)
+            taken.append(Reply(client, number, answer.delta, 0.0))
+        checked = self.guard.inspect(taken, {client: Sent(number, base) for client in asked}, number, base)
+        self.invalid[number] = wrong = {**wrong, **checked.invalid}
+        silent = {*asked} - sizes.keys() - wrong.keys() - lost.keys()
+        self.lost[number] = {**lost, **dict.fromkeys(silent, "it did not answer before the round ended")}
+        for what, found in (("invalid", wrong), ("lost", self.lost[number])):
+            for client, why in sorted(found.items()):
+                self._warn(what, number, client, f"{what}: {why}")
+        updates = checked.updates
+        if updates is None:
+            return self._lose(number, (), "no reply is fit")
+        self._sizes |= {client: sizes[client] for client in updates.clients}
+        try:
+            enrolled = self.preprocess.enrolled(self._sizes)
+            weights = weights_of(self.preprocess.among(enrolled, updates.clients), updates)
+            # honest clients send nothing invalid, so those that did are among the attackers
+            left = max(0, self.promise.in_step - len(wrong)) if self.promise else 0
+            with watched(left) as held:
+                delta, choice = combine(
+                    self.aggregator,
+                    updates.deltas,
+                    weights,
+                    updates.clients,
+                    "round",
+                    turn=number - 1,
+                    previous=self._previous,
+                )
+        except InfeasibleError as error:
+            return self._lose(number, updates.clients, str(error))
+        self._previous, self._lost_in_a_row = delta, 0
+        self.shares |= {number: max(held)} if held else {}
+        remark = self.preprocess.remark(enrolled, updates.clients)
+        self.verdicts[number] = verdicts_of(updates, weights, choice, remark)
+        shares = {i: float(w) for i, w in zip(updates.clients, weights, strict=True)}
+        self._judge(number, updates, delta, shares)
+        return Combined(delta, shares)
+
+    def _sized(self, client: int, reported: object) -> tuple[int, str]:
+        """Return the size of a client, the first that came with a valid update, and why it is impossible if it is."""
+        if client in self._sizes:
+            return self._sizes[client], ""
+        sizes, invalid = self.guard.enroll({client: reported})
+        return sizes.get(client, 0), invalid.get(client, "")
+
+    def _judge(self, number: int, updates: Updates, delta: Vector, weights: Mapping[int, float]) -> None:
+        """Keep how each update compares with the others, and log who becomes suspicious."""
+        found = conduct(updates, delta, self._last_conduct, sizes=self._sizes, weights=weights)
+        self.conduct[number] = found
+        self._last_conduct |= found
+        for client, one in found.items():
+            if one.newly:
+                self._warn("suspicious", number, client, f"is suspicious: {in_words(one)}")
+
+    def _lose(self, number: int, clients: Iterable[int], why: str) -> Combined:
+        """Leave the model as it was; raise `StalledError` if that has happened too often in a row."""
+        self._log.error("round %d changes nothing, it is lost: %s", number, why)
+        self.verdicts[number] = lost_verdicts(clients, why)
+        self._lost_in_a_row += 1
+        if self._lost_in_a_row >= self.lost_rounds.most:
+            raise StalledError(f"{plural(self._lost_in_a_row, 'round')} in a row were lost, the last one because {why}")
+        return Combined(None, {})
+
+    def _warn(self, event: str, number: int, client: int, what: str) -> None:
+        fields = {"event": event, self._called: client, "step": number}
+        self._log.warning("round %d, %s %d %s", number, self._called, client, what, extra=fields)
+
+
+def mean_metrics(weighed: Iterable[tuple[Mapping[str, object], float]]) -> dict[str, float]:
+    """Return the mean of each metric, over those who have a finite number for it; by their weights.
+
+    Args:
+        weighed: metrics, and the weight of who has measured them.
+    """
+    found = dict[str, list[tuple[float, float]]]()
+    for metrics, weight in weighed:
+        for name, value in metrics.items():
+            if isinstance(value, Real) and math.isfinite(value):
+                found.setdefault(name, []).append((float(value), weight))
+    out = dict[str, float]()
+    for name, values in found.items():
+        total = math.fsum(weight for _, weight in values)
+        if total > 0:
+            out[name] = math.fsum(value * weight for value, weight in values) / total
+    return out

@@ -1,0 +1,200 @@
+"""Phalanx rules in an existing job of NVFlare, of which two lines change.
+
+    recipe = FedAvgRecipe(..., aggregator=PhalanxAggregator(Median(), Ignore()), aggregator_data_kind="WEIGHT_DIFF",
+                          params_transfer_type="DIFF")
+
+Clients send what changed, since norms and directions are those of changes.  A malformed update is invalid, with the
+reason, and the round goes on; a round that has no result changes nothing.  NVFlare says who sends an update, and how
+long a round waits.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from nvflare.apis.dxo import DataKind
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
+from nvflare.app_common.app_constant import AppConstants
+from typing_extensions import override
+
+from phalanx.aggregators import Aggregator
+from phalanx.core import InfeasibleError, Vector
+from phalanx.engine.guard import Guard
+from phalanx.engine.hosted import Answer, HostedRounds, mean_metrics
+from phalanx.engine.lost import LostRounds
+from phalanx.weighting import Preprocess
+from phalanx.wording import shown
+
+log = logging.getLogger("phalanx.nvflare")
+
+SIZE = "NUM_STEPS_CURRENT_ROUND"  # by which NVFlare weighs, where the job does not set it to examples
+MOST_NAMES = 20  # of arrays in a message
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
+    """An aggregator for NVFlare's `FedAvg` with our rules, weights, guard and verdicts.
+
+    Args:
+        aggregator: the rule for the updates of a round.
+        preprocess: makes weights of the sizes that clients report. The first that a client reports with a valid update
+            is used.
+        guard: what an update must be.
+        lost_rounds: how many rounds in a row may be lost.
+        clients: those that take part; they bound how many attackers each round tolerates.
+        tolerate: attackers that each round must tolerate; None: as many as it can, which can be none.
+        size_key: under which clients report their size in the `meta` of a result.
+        settings: for the job's file, which is refused if it does not give back the same settings.
+
+    Attributes:
+        rounds: what became of each update, by round from 1 on and by the client's number.
+        names: the client of each number.
+
+    Raises:
+        InfeasibleError: rounds of these clients cannot tolerate as many attackers as they must, or have no result.
+    """
+
+    def __init__(
+        self,
+        aggregator: Aggregator | None = None,
+        preprocess: Preprocess | None = None,
+        guard: Guard | None = None,
+        lost_rounds: LostRounds | None = None,
+        *,
+        clients: int | None = None,
+        tolerate: int | None = None,
+        size_key: str = SIZE,
+        settings: str = "",
+    ) -> None:
+        super().__init__()
+        self.expected_data_kind = DataKind.WEIGHT_DIFF
+        self.rounds = HostedRounds(aggregator, preprocess, guard, lost_rounds, tolerate, log=log)
+        self.names = list[str]()
+        # A job's file has what stands in attributes of the parameters' names, and makes another aggregator of it.
+        self.aggregator, self.preprocess = self.rounds.aggregator, self.rounds.preprocess
+        self.guard, self.lost_rounds = self.rounds.guard, self.rounds.lost_rounds
+        self.clients, self.tolerate, self.size_key = clients, tolerate, size_key
+        chosen = (self.aggregator, self.preprocess, self.guard, self.lost_rounds, clients, tolerate, size_key)
+        self.settings = repr(chosen)
+        if settings not in ("", self.settings):
+            raise InfeasibleError(
+                f"The job's file has lost settings: it makes {self.settings} of what was {settings}. Make the "
+                "aggregator in a class of your own, without arguments."
+            )
+        self._number, self._received = 0, list[tuple[str, Any]]()
+        self._form: Arrays | None = None
+        if clients is not None:
+            self.rounds.begin(1, clients, clients)
+
+    @override
+    def accept_model(self, model: FLModel) -> None:
+        """Take the result of a client."""
+        self._received.append((str((model.meta or {}).get("client_name", AppConstants.CLIENT_UNKNOWN)), model))
+
+    @override
+    def reset_stats(self) -> None:
+        """Begin a round."""
+        self._received = []
+
+    @override
+    def aggregate_model(self) -> FLModel:
+        """Return the change of the model; zeros if the round is lost.
+
+        Raises:
+            InfeasibleError: no result can be read, so that it is not known what a model is.
+            StalledError: too many rounds in a row were lost.
+        """
+        self._number += 1
+        # in the order of names, whatever the order of arrival: the same updates give the same bits
+        received = sorted(self._received, key=lambda each: each[0])
+        self.names += sorted({name for name, _ in received} - {*self.names})
+        number = {name: k for k, name in enumerate(self.names)}
+        self._form = self._form or _majority([model for _, model in received])
+        form, read, invalid = self._form, list[tuple[int, Answer]](), dict[int, str]()
+        for name, model in received:
+            try:
+                read.append((number[name], Answer(_flat(model, form), (model.meta or {}).get(self.size_key))))
+            except ValueError as error:
+                invalid.setdefault(number[name], str(error))
+        d = sum(one.size for one in form.values() if _trains(one))
+        asked = {number[name] for name, _ in received}
+        delta, weights = self.rounds.end(self._number, torch.zeros(d), asked, read, invalid=invalid, lost={})
+        measured = {number[name]: model.metrics or {} for name, model in reversed(received)}  # of each the first
+        return FLModel(
+            params_type=ParamsType.DIFF,
+            params=_shaped(torch.zeros(d) if delta is None else delta, form),
+            metrics=mean_metrics((measured[client], weight) for client, weight in weights.items()) or None,
+        )
+
+
+def _majority(models: list[FLModel]) -> Arrays:
+    """Return the arrays that most results have, by which the others are checked, in this round and later.
+
+    An aggregator of NVFlare is not given the model.
+    """
+    found = dict[tuple[Any, ...], tuple[int, Arrays]]()
+    for model in models:
+        try:
+            arrays = _arrays(model)
+        except ValueError:
+            continue
+        key = tuple((name, one.shape, _trains(one)) for name, one in sorted(arrays.items()))
+        found[key] = (found.get(key, (0, arrays))[0] + 1, arrays)
+    if not found:
+        raise InfeasibleError(
+            "No client of this round has sent what changed in its model, so it is not known what a model is."
+        )
+    return max(found.values(), key=lambda each: each[0])[1]
+
+
+def _trains(one: npt.NDArray[Any]) -> bool:
+    """Return whether an array is combined; whole numbers, such as counts of batches, do not change."""
+    return np.issubdtype(one.dtype, np.floating)
+
+
+def _arrays(model: FLModel) -> Arrays:
+    """Return the arrays of a result; raise ValueError if it holds something else."""
+    if model.params_type != ParamsType.DIFF:
+        raise ValueError(
+            f"holds a whole model and not what changed: set params_transfer_type to {ParamsType.DIFF.value}"
+        )
+    if not isinstance(model.params, Mapping) or not model.params:
+        raise ValueError("holds no arrays")
+    out = dict[str, npt.NDArray[Any]]()
+    for name, one in model.params.items():
+        array = one.detach().cpu().numpy() if isinstance(one, torch.Tensor) else one
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
+            raise ValueError(f"{shown(str(name))} is no array of numbers")
+        out[str(name)] = array
+    return out
+
+
+def _flat(model: FLModel, form: Arrays) -> Vector:
+    """Return an update as a vector, its arrays in the order of `form`; raise ValueError if it does not fit that."""
+    arrays = _arrays(model)
+    if arrays.keys() != form.keys():
+        names = ", ".join(sorted(arrays)[:MOST_NAMES])
+        raise ValueError(f"arrays are {shown(names, 200)}, expected {', '.join(sorted(form)[:MOST_NAMES])}")
+    for name, one in arrays.items():
+        if (one.shape, _trains(one)) != (form[name].shape, _trains(form[name])):
+            raise ValueError(
+                f"{name} is {one.dtype} of shape {one.shape}, expected {form[name].dtype} {form[name].shape}"
+            )
+    parts = [arrays[name].ravel().astype(np.float32) for name, one in form.items() if _trains(one)]
+    return torch.from_numpy(np.concatenate([np.zeros(0, np.float32), *parts]))
+
+
+def _shaped(delta: Vector, form: Arrays) -> dict[str, npt.NDArray[Any]]:
+    """Return a vector as arrays."""
+    out, begin = dict[str, npt.NDArray[Any]](), 0
+    for name, one in form.items():
+        if not _trains(one):
+            out[name] = np.zeros_like(one)
+            continue
+        entries = delta[begin : begin + one.size].numpy()
+        out[name], begin = entries.reshape(one.shape).astype(one.dtype), begin + one.size
+    return out
