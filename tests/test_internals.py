@@ -30,7 +30,13 @@ ALLOWED = {  # what is used of the internals of a package
         "flwr.supercore.inflatable.inflatable_object.get_object_children_ids_from_object_content",
         "flwr.supercore.inflatable.inflatable_utils.inflate_object_from_contents",
         "flwr.supercore.inflatable.inflatable_utils.pull_objects",
+        "flwr.supercore.constant.TaskType",
+        "flwr.supercore.superexec.executor.ExecutionSpec",
+        "flwr.supercore.superexec.executor.LaunchResult",
+        "flwr.supercore.superexec.executor.subprocess_executor.SubprocessExecutor",
+        "flwr.supercore.superexec.run_superexec",
         "flwr.supercore.task_identity.TaskIdentity",
+        "flwr.supercore.tls.validate_and_resolve_root_certificates",
     },
 }
 INTERNAL = ("numba.core.", "llvmlite.", "flwr.supercore.", "flwr.common.", "flwr.server.", "flwr.proto.")  # unmarked

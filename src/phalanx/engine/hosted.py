@@ -25,7 +25,7 @@ from phalanx.weighting import AsReported, Preprocess, Truncate
 from phalanx.wording import plural
 
 
-class Answer(NamedTuple):
+class Submitted(NamedTuple):
     """What a client answers in a round.
 
     Args:
@@ -127,7 +127,7 @@ class HostedRounds:
         number: int,
         base: Vector,
         asked: Collection[int],
-        answers: Iterable[tuple[int, Answer]],
+        answers: Iterable[tuple[int, Submitted]],
         *,
         invalid: Mapping[int, str],
         lost: Mapping[int, str],

@@ -26,7 +26,7 @@ from phalanx.core import (
     Vector,
 )
 from phalanx.engine.guard import Guard
-from phalanx.engine.hosted import Answer, HostedRounds, mean_metrics
+from phalanx.engine.hosted import HostedRounds, Submitted, mean_metrics
 from phalanx.engine.lost import LostRounds
 from phalanx.flower.codec import Malformed, brief, entries_of, report_of
 from phalanx.flower.logs import log_fields
@@ -113,7 +113,7 @@ class PhalanxStrategy(FlowersFedAvg):
             StalledError: too many rounds in a row were lost.
         """
         base, invalid, lost = _flat(self._arrays), dict[int, str](), dict[int, str]()
-        contents, answers = dict[int, Message](), list[tuple[int, Answer]]()
+        contents, answers = dict[int, Message](), list[tuple[int, Submitted]]()
         asked = {m.metadata.message_id: m.metadata.dst_node_id for m in self._asked}  # Flower's ids, once it is sent
         for message in replies:
             node = message.metadata.src_node_id
@@ -147,7 +147,7 @@ class PhalanxStrategy(FlowersFedAvg):
                 log.warning("round %d, the report of node %d is invalid: %s", server_round, node, error, extra=said)
         return self._metrics([(m, 1.0) for m in {m.metadata.src_node_id: m for m in good}.values()])
 
-    def _read(self, message: Message, base: Vector) -> Answer:
+    def _read(self, message: Message, base: Vector) -> Submitted:
         """Return the update and the reported size of a reply; raise Malformed if it has none."""
         arrays, metrics = list(message.content.array_records.values()), list(message.content.metric_records.values())
         if (len(arrays), len(metrics)) != (1, 1):
@@ -160,7 +160,7 @@ class PhalanxStrategy(FlowersFedAvg):
         parts = {name: entries_of(name, arrays[0][name], *form) for name, form in forms.items()}
         floating = [part for part in parts.values() if np.issubdtype(part.dtype, np.floating)]
         delta = torch.from_numpy(np.concatenate(floating).astype(np.float32)) - base
-        return Answer(delta, metrics[0].get(self.weighted_by_key))
+        return Submitted(delta, metrics[0].get(self.weighted_by_key))
 
     def _metrics(self, weighed: list[tuple[Message, float]]) -> MetricRecord | None:
         """Return the mean of each metric over nodes with a finite number, unless the app has a function of its own."""

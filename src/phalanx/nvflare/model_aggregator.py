@@ -24,7 +24,7 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator
 from phalanx.core import InfeasibleError, Vector
 from phalanx.engine.guard import Guard
-from phalanx.engine.hosted import Answer, HostedRounds, mean_metrics
+from phalanx.engine.hosted import HostedRounds, Submitted, mean_metrics
 from phalanx.engine.lost import LostRounds
 from phalanx.weighting import Preprocess
 from phalanx.wording import shown
@@ -114,10 +114,10 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
         self.names += sorted({name for name, _ in received} - {*self.names})
         number = {name: k for k, name in enumerate(self.names)}
         self._form = self._form or _majority([model for _, model in received])
-        form, read, invalid = self._form, list[tuple[int, Answer]](), dict[int, str]()
+        form, read, invalid = self._form, list[tuple[int, Submitted]](), dict[int, str]()
         for name, model in received:
             try:
-                read.append((number[name], Answer(_flat(model, form), (model.meta or {}).get(self.size_key))))
+                read.append((number[name], Submitted(_flat(model, form), (model.meta or {}).get(self.size_key))))
             except ValueError as error:
                 invalid.setdefault(number[name], str(error))
         d = sum(one.size for one in form.values() if _trains(one))
