@@ -27,6 +27,7 @@ class Net(nn.Module):
         return self.layer(self.norm(x)) * self.scale + more
 
 
+torch.manual_seed(0)  # of the initial weights
 draw = torch.Generator().manual_seed(0)
 x = torch.randn(60, 6, generator=draw)
 y = (x[:, 0] > 0).long()

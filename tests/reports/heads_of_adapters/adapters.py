@@ -11,6 +11,7 @@ from phalanx import Run, Until, simulate
 from phalanx.data import Dataset, InMemory
 from phalanx.models import GivenModule, LoRA
 
+torch.manual_seed(0)  # of the initial weights
 draw = torch.Generator().manual_seed(0)
 x = torch.randn(60, 6, generator=draw)
 y = (x[:, 0] > 0).long()

@@ -10,6 +10,7 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.data import Dataset, InMemory
 from phalanx.training import LocalOptimizer
 
+torch.manual_seed(0)  # of the initial weights
 draw = torch.Generator().manual_seed(0)
 x = torch.randn(60, 6, generator=draw)
 y = (x[:, 0] > 0).long()

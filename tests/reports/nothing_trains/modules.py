@@ -9,6 +9,7 @@ from torch import nn
 from phalanx import Run, Until, simulate
 from phalanx.data import Dataset, InMemory
 
+torch.manual_seed(0)  # of the initial weights
 draw = torch.Generator().manual_seed(0)
 x = torch.randn(90, 6, generator=draw)
 y = (x[:, 0] > 0).long()
@@ -34,7 +35,7 @@ made = {"scripted": torch.jit.script, "traced": lambda net: torch.jit.trace(net,
 kind = sys.argv[1]
 model = made[kind](plain) if kind in made else Net(kind)
 before = torch.cat([each.detach().flatten() for each in plain.parameters()])
-record = simulate(Run(data=data, clients=3, model=model, until=Until(20)))
+record = simulate(Run(data=data, clients=3, model=model, until=Until(60)))
 after = torch.cat([each.detach().flatten() for each in record.model().parameters()])
 moved = float((after - before).norm()) if len(after) == len(before) else None
 print(json.dumps({"moved": moved, "accuracy": record.summary.final.accuracy}))
