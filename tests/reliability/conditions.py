@@ -92,9 +92,6 @@ CONDITIONS = (
         "their names are not synced", "runs/updates.py", "        settle(self._folder / UPDATES)\n", ""
     ),
     of("flower/test_durability.py")(
-        "their folder is not synced", "runs/updates.py", "            settle(self._folder)\n", ""
-    ),
-    of("flower/test_durability.py")(
         "the audit trail is not synced", "flower/audit.py", "                os.fsync(file.fileno())\n", ""
     ),
     of("experiments/test_store.py")(

@@ -287,9 +287,7 @@ class UpdateKeeper:
         self._write(about, tensors)
 
     def _write(self, about: KeptStep, tensors: Mapping[str, Tensor]) -> None:
-        if not (self._folder / UPDATES).is_dir():
-            (self._folder / UPDATES).mkdir()
-            settle(self._folder)
+        (self._folder / UPDATES).mkdir(exist_ok=True)  # its name is synced with the next checkpoint
         owned = {
             name: held.detach().cpu().clone(memory_format=torch.contiguous_format) for name, held in tensors.items()
         }
