@@ -3,6 +3,7 @@
 import io
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from phalanx import Run, Until, simulate
 from phalanx.core import InfeasibleError
-from phalanx.data import ImageFolder, ImageTable, Natural
+from phalanx.data import CSV, ImageFolder, ImageTable, Natural
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 RNG = np.random.default_rng(0)
@@ -38,11 +39,12 @@ def table(root, rows, header="image,label"):
     return str(root / "images.csv")
 
 
-def six(root, image, name="a.png", **options):
-    """A table that names one image six times."""
+def six(root, image, **options):
+    """A table that names six files of one image."""
     root.mkdir(exist_ok=True)
-    image.save(root / name, **options)
-    return table(root, [f"{name},{label}" for label in "xyxyxy"])
+    for i in range(6):
+        image.save(root / f"{i}.png", **options)
+    return table(root, [f"{i}.png,{label}" for i, label in enumerate("xyxyxy")])
 
 
 def test_a_folder_for_each_class(tmp_path):
@@ -70,6 +72,66 @@ def test_each_site_is_a_client_by_its_name(tmp_path, kind):
     record = simulate(Run(data=source, partition=Natural(), clients=3, until=Until(2)))
     assert tuple(client.name for client in record.summary.clients.values()) == names
     assert (record.summary.data.classes, record.summary.data.client_tests) == (("cat", "dog"), "own")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("sites/*/train", ("bern", "oslo")),
+        ("s*/*/train", ("sites/bern", "sites/oslo")),
+        ("sites/*/*", ("bern/test", "bern/train", "oslo/test", "oslo/train")),
+        ("./sites/[bo]*/../*/t*n", ("bern/bern/train", "bern/oslo/train", "oslo/bern/train", "oslo/oslo/train")),
+    ],
+)
+@pytest.mark.parametrize("kind", ["folder", "table"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_owners_have_the_names_that_wildcards_matched(tmp_path, monkeypatch, kind, pattern, names, inside):
+    folder(tmp_path / "sites", [f"{site}/{part}" for site in ("bern", "oslo") for part in ("train", "test")])
+    for place in (tmp_path / "sites").glob("*/*"):
+        table(place, [f"{label}/{i}.png,{label}" for label in ("cat", "dog") for i in range(5)])
+    if inside:
+        monkeypatch.chdir(tmp_path)
+    source = ImageFolder(pattern) if kind == "folder" else ImageTable(f"{pattern}/images.csv")
+    train, _ = source.load(None if inside else tmp_path)
+    assert train.reading.owners == names
+    assert train.owners.bincount().tolist() == [8] * len(names)
+
+
+def test_files_of_one_name_have_the_owners_of_their_folders(tmp_path):
+    for name in ("bern", "oslo"):
+        folder(tmp_path / name)
+        for file in ("x.csv", "x.tsv"):
+            table(tmp_path / name, [f"{label}/{i}.png,{label}" for label in ("cat", "dog") for i in range(5)])
+            os.rename(tmp_path / name / "images.csv", tmp_path / name / file)
+    assert ImageTable(f"{tmp_path}/*/*.csv").load()[0].reading.owners == ("bern/x", "oslo/x")
+    assert ImageTable(f"{tmp_path}/bern/*").load()[0].reading.owners == ("x.csv", "x.tsv")
+
+
+def test_images_of_two_folders_of_one_name_have_names_of_their_own(tmp_path):
+    folder(tmp_path / "sites", ("bern/train", "oslo/train"))
+    (tmp_path / "sites/oslo/train/cat/0.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"^oslo/train/cat/0\.png cannot be read"):
+        ImageFolder(str(tmp_path / "sites/*/train")).load()
+
+
+@pytest.mark.parametrize("known", ["train", "test"])
+def test_owners_in_one_part_only(tmp_path, known):
+    folder(tmp_path / "sites", ("bern", "oslo"))
+    parts = {"path": folder(tmp_path / "other"), "test": str(tmp_path / "sites/*")}
+    if known == "train":
+        parts = {"path": parts["test"], "test": parts["path"]}
+    train, test = ImageFolder(**parts).load()
+    owned, bare = (train, test) if known == "train" else (test, train)
+    assert (owned.owners.bincount().tolist(), owned.reading.owners) == ([10, 10], ("bern", "oslo"))
+    assert (bare.owners, len(bare)) == (None, 10)
+    run = Run(data=ImageFolder(**parts), partition=Natural(), clients=2, until=Until(1))
+    if known == "train":
+        record = simulate(run)
+        assert tuple(client.name for client in record.summary.clients.values()) == ("bern", "oslo")
+        assert record.summary.data.client_tests == "label-reweighted"
+    else:
+        with pytest.raises(ValueError, match=r"these data have no owners"):
+            simulate(run)
 
 
 def test_a_class_that_a_site_lacks(tmp_path):
@@ -159,7 +221,7 @@ REFUSED = {
 def test_images_that_are_refused(tmp_path, kind):
     write, name, message = REFUSED[kind]
     write(tmp_path / name)
-    path = table(tmp_path, [f"{name},{label}" for label in "xyxyxy"])
+    path = table(tmp_path, [f"{name},x"] * 6)
     with pytest.raises(ValueError, match=f"^{name} {message}") as refused:
         ImageTable(path).load()
     assert str(tmp_path) not in str(refused.value)
@@ -185,6 +247,37 @@ def test_ceilings(tmp_path, ceiling, message):
     source = ImageFolder(folder(tmp_path / "pets"))
     with pytest.raises(InfeasibleError, match=message):
         replace(source, **ceiling).load()
+
+
+@pytest.mark.parametrize("kind", ["folder", "table"])
+def test_no_file_is_opened_before_all_are_counted(tmp_path, monkeypatch, kind):
+    path, most = folder(tmp_path / "pets"), 10_000
+    with (tmp_path / "pets/dog/4.png").open("r+b") as last:
+        last.truncate(most + 1)
+    if kind == "table":
+        path = table(tmp_path, [f"pets/{name}/{i}.png,{name}" for name in ("cat", "dog") for i in range(5)])
+    source = (ImageFolder if kind == "folder" else ImageTable)(path, most_bytes=most)
+    monkeypatch.setattr("phalanx.data.images.file_digest", lambda _: pytest.fail("it was read"))
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("it was opened"))
+    assert source.file_digests == {}
+    with pytest.raises(InfeasibleError, match=r"pets/dog/4\.png has 10,001 bytes, and at most 10,000 are read"):
+        source.load()
+
+
+def test_contents_are_hashed_in_pieces(tmp_path, monkeypatch):
+    source = ImageFolder(folder(tmp_path / "pets"), test=folder(tmp_path / "tests"))
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("it was read whole"))
+    assert {*source.file_digests} == {"path", "test"}
+    source.load()
+
+
+def test_images_of_a_table_are_counted_while_it_is_read(tmp_path):
+    drawn().save(tmp_path / "a.png")
+    path = table(tmp_path, ["a.png,x"] * 4 + ["nothing.png,x"])
+    with pytest.raises(InfeasibleError, match=r"images\.csv has more than 3 images, the most that are read"):
+        ImageTable(path, most_images=3).load()
+    with pytest.raises(ValueError, match=r"line 6 names no image"):
+        ImageTable(path, most_images=4).load()
 
 
 def test_pixels_are_counted_before_they_are_decoded(tmp_path, monkeypatch):
@@ -219,7 +312,32 @@ def test_links_and_other_files_are_left_out_with_a_remark(tmp_path):
     assert len(train) + len(test) == 10
     (found,) = train.findings
     assert (found.code, found.error) == ("files", False)
-    assert "2 files in" in found.sentence
+    assert "2 items in" in found.sentence
+
+
+def test_a_linked_class_is_left_out_with_a_remark(tmp_path):
+    root = folder(tmp_path / "pets", classes=("cat", "dog", "eel"))
+    os.rename(tmp_path / "pets/eel", tmp_path / "eel")
+    (tmp_path / "pets/eel").symlink_to(tmp_path / "eel")
+    train, _ = ImageFolder(root).load()
+    assert train.reading.labels == ("cat", "dog")
+    (found,) = train.findings
+    assert "1 item in" in found.sentence
+    assert "is left out (the first: pets/eel)" in found.sentence
+    assert "no link is followed" in found.sentence
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_only_regular_files_are_opened(tmp_path):
+    root = folder(tmp_path / "pets")
+    os.mkfifo(tmp_path / "pets/cat/z.png")
+    source = ImageFolder(root)
+    assert all(image.file.is_file() for image in source.listed(root, None)[0])  # before one is waited for
+    train, test = source.load()
+    assert (len(train) + len(test), len(source.file_digests)) == (10, 1)
+    assert "the first: pets/cat/z.png" in train.findings[0].sentence
+    with pytest.raises(ValueError, match=r"line 2 names no image that is there: pets/cat/z\.png"):
+        ImageTable(table(tmp_path, ["pets/cat/z.png,cat"])).load()
 
 
 @pytest.mark.parametrize(
@@ -231,12 +349,48 @@ def test_links_and_other_files_are_left_out_with_a_remark(tmp_path):
         (["a.png,x"], "file,label", r"images\.csv has no single column 'image'; the columns are .*file"),
         (["a.png,x,y"], "image,label,label", r"images\.csv has no single column 'label'"),
         ([], "image,label", r"names no image"),
+        (["a.png,x", f"a.png,{'x' * 200_000}"], "image,label", r"images\.csv, line 3 has a cell of more than"),
+        (["a.png,x", '"a.png,x'] + ["a.png,x"] * 20_000, "image,label", r"line 3 has a cell .* Close its quotation"),
+        ([], f"image,label,{'x' * 200_000}", r"images\.csv, line 1 has a cell of more than"),
+        (["a.png,x", "a\0.png,x"], "image,label", r"images\.csv, line 3 holds a NUL character"),
+        (["a.png,x\0"], "image,label", r"images\.csv, line 2 holds a NUL character"),
+        (["a.png,x"], "image,label,\0", r"images\.csv, line 1 holds a NUL character"),
+        ([f"{'a' * 300}.png,x"], "image,label", r"images\.csv, line 2 names no image that is there: aaa.*…"),
+        ([f"{'a/' * 3000}a.png,x"], "image,label", r"images\.csv, line 2 names no image that is there: a/a.*…"),
+        (["circle.png,x"], "image,label", r"images\.csv, line 2 names no image that is there: circle\.png"),
+        (["a.png,x", "", '"a.png",x,"'], "image,label", r"images\.csv, line 4 has 3 cells"),
+        (
+            ["a.png,x", "./a.png,x", "b/../a.png,y"],
+            "image,label",
+            r"line 4 says that a\.png is 'y', and images\.csv, line 2 that it is 'x'\. Correct one",
+        ),
     ],
 )
 def test_tables_of_images_that_are_refused(tmp_path, rows, header, message):
     drawn().save(tmp_path / "a.png")
+    (tmp_path / "circle.png").symlink_to(tmp_path / "circle.png")
     with pytest.raises(ValueError, match=message):
         ImageTable(table(tmp_path, rows, header)).load()
+
+
+def test_lines_of_a_table_are_those_of_csv(tmp_path):
+    folder(tmp_path / "pets")
+    rows = [f'pets/cat/{i}.png,"cat\u2028or\x85\x0cnot","two\nlines"' for i in range(5)]
+    rows += [f"pets/dog/{i}.png,dog," for i in range(5)]
+    train, test = ImageTable(table(tmp_path, rows, "image,label,about")).load()
+    assert (train.reading.labels, len(train) + len(test)) == (("cat\u2028or\x85\x0cnot", "dog"), 10)
+    (tmp_path / "images.csv").write_bytes((tmp_path / "images.csv").read_bytes().replace(b"\n", b"\r\n"))
+    assert len(ImageTable(str(tmp_path / "images.csv")).load()[0]) == len(train)
+    with pytest.raises(ValueError, match=r"images\.csv, line 4 has 2 cells, and the first line 3"):
+        ImageTable(table(tmp_path, [rows[0], "pets/cat/1.png,cat"], "image,label,about")).load()
+
+
+def test_files_of_two_owners_do_not_disagree_on_an_image(tmp_path):
+    drawn().save(tmp_path / "a.png")
+    for name, label in (("bern", "cat"), ("oslo", "dog")):
+        (tmp_path / f"{name}.csv").write_text(f"image,label\na.png,{label}\n")
+    with pytest.raises(ValueError, match=r"oslo\.csv, line 2 says that a\.png is 'dog', and bern\.csv, line 2 that it"):
+        ImageTable(str(tmp_path / "*.csv")).load()
 
 
 def test_images_of_both_parts_are_a_remark(tmp_path):
@@ -266,3 +420,12 @@ def test_no_images_at_the_path(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=rf"{type(source).__name__} finds no .* none.*Correct the path"):
         source.load()
+
+
+def test_tables_of_one_name_have_the_owners_of_their_folders(tmp_path):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    for name in ("bern", "oslo"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.csv").write_text("age,ill\n" + "".join(f"{i},{i % 2}\n" for i in range(10)))
+    train, _ = CSV(f"{tmp_path}/*/train.csv", "ill").load()
+    assert (train.reading.owners, train.owners.bincount().tolist()) == (("bern", "oslo"), [8, 8])

@@ -5,11 +5,13 @@ decoded, and no name leads out of the folder.
 """
 
 import csv
+import io
 import os
+import stat
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from glob import glob
 from hashlib import sha256
@@ -27,12 +29,12 @@ from phalanx.data.dataset import Dataset
 from phalanx.data.findings import Finding
 from phalanx.data.held_out import drawn
 from phalanx.data.sources import Source
-from phalanx.data.table_files import check_separator, files_of, is_pattern, owners_of_files
+from phalanx.data.table_files import check_separator, files_of, is_pattern, matched_parts, owners_of_files
 from phalanx.data.tables import Name, TableReading
 from phalanx.errors import InfeasibleError
 from phalanx.fields import PositiveInt
 from phalanx.installation import DATA_DIR, optional
-from phalanx.reading import contents, decoded
+from phalanx.reading import contents, decoded, file_digest
 from phalanx.wording import plural, shown
 
 FORMATS = {".bmp": "BMP", ".gif": "GIF", ".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".tif": "TIFF",
@@ -101,7 +103,23 @@ class ImageSource(Source):
         Raises:
             FileNotFoundError: there is nothing at that path.
             ValueError: there is no image, or a name leads elsewhere.
+            InfeasibleError: there are more or larger images than the ceilings.
         """
+
+    def _counted(self, images: Iterable[ImageFile], path: str) -> list[ImageFile]:
+        """Return the images at a path; raise `InfeasibleError` at the first that is too large, or one too many."""
+        counted = list[ImageFile]()
+        for image in images:
+            if len(counted) == self.most_images:
+                raise InfeasibleError(
+                    f"{path} has more than {self.most_images:,} images, the most that are read. Raise most_images."
+                )
+            if (size := image.file.stat().st_size) > self.most_bytes:
+                raise InfeasibleError(
+                    f"{image.name} has {size:,} bytes, and at most {self.most_bytes:,} are read. Raise most_bytes."
+                )
+            counted.append(image)
+        return counted
 
     @property
     def file_digests(self) -> Mapping[str, str]:
@@ -114,9 +132,9 @@ class ImageSource(Source):
             if path is not None:
                 try:
                     images, _ = self.listed(path, Path(folder) if folder else None)
-                except (OSError, ValueError, InfeasibleError):
+                    found[field] = _digest(tuple((i.file, i.name, i.label, i.owner, _changed(i.file)) for i in images))
+                except (OSError, ValueError):
                     continue
-                found[field] = _digest(tuple((i.file, i.name, i.label, i.owner, _changed(i.file)) for i in images))
         return found
 
     @override
@@ -142,9 +160,10 @@ class ImageSource(Source):
         number = {label: k for k, label in enumerate(known)}
         owners: tuple[Name, ...] = tuple(sorted({image.owner for image in images} - {""}))
         y = torch.tensor([number[image.label] for image in images])
-        held = torch.tensor([owners.index(image.owner) for image in images]) if owners else None
+        place = {owner: k for k, owner in enumerate(owners)}
+        held = torch.tensor([place.get(image.owner, -1) for image in images])  # -1 in a part without owners
         if self.test is None:
-            tested = drawn(y if held is None else held, self.test_share, self.split_seed)
+            tested = drawn(held if owners else y, self.test_share, self.split_seed)
         else:
             tested = torch.arange(len(images)) >= len(found[0][0])
         if not tested.any():
@@ -155,8 +174,12 @@ class ImageSource(Source):
             std, mean = torch.std_mean(x[~tested].double(), dim=(0, 2, 3), correction=0)
             x.sub_(mean.float()[:, None, None]).div_(torch.where(std > 0, std, 1).float()[:, None, None])
         reading = TableReading((), known, owners, label="class")
-        data = Dataset(x, y, len(known), held, reading, tuple(findings))
-        return data.of(~tested), data.of(tested)
+        data = Dataset(x, y, len(known), held.clamp(min=0), reading, tuple(findings))
+        train, test = (
+            data.of(part) if (held[part] >= 0).all() else replace(data.of(part), owners=None)
+            for part in (~tested, tested)
+        )
+        return train, test
 
     def _classes(self, images: Sequence[ImageFile]) -> tuple[str, ...]:
         """Return the classes, in the order of their numbers."""
@@ -194,10 +217,6 @@ class ImageSource(Source):
     def _read(self, image: ImageFile) -> npt.NDArray[np.float32]:
         """Return an image, (channels, height, width), in [0, 1]."""
         pillow, bombs = optional("PIL.Image", type(self).__name__, "images"), warnings.catch_warnings()
-        if (size := image.file.stat().st_size) > self.most_bytes:
-            raise InfeasibleError(
-                f"{image.name} has {size:,} bytes, and at most {self.most_bytes:,} are read. Raise most_bytes."
-            )
         try:
             with bombs:
                 warnings.simplefilter("ignore")  # of large images, which are counted here
@@ -248,8 +267,9 @@ class _RefusedImageError(ValueError):
 class ImageFolder(ImageSource):
     """Images in a folder for each class: FOLDER/CLASS/IMAGE.png.  Needs Pillow: the extra `images`.
 
-    `path` is the folder of the classes. A pattern such as `sites/*` names such a folder for each owner, who has the
-    folder's name. An owner may lack a class. Files of other endings than those of images are left out, with a remark.
+    `path` is the folder of the classes. A pattern such as `sites/*` or `sites/*/train` names such a folder for each
+    owner, who is called like the parts that the wildcards matched. An owner may lack a class. Links, and files of other
+    endings than those of images, are left out, with a remark.
     """
 
     @override
@@ -257,25 +277,13 @@ class ImageFolder(ImageSource):
         roots = _folders(path, data_dir)
         if not roots:
             raise FileNotFoundError(f"{type(self).__name__} finds no folder {path}. Correct the path.")
-        images, others = list[ImageFile](), list[str]()
-        for root in roots:
-            for place, inner, files in os.walk(root):  # follows no link to a folder
-                inner[:] = sorted(each for each in inner if not each.startswith("."))
-                within = Path(place).relative_to(root).parts
-                for file in sorted(each for each in files if not each.startswith(".")):
-                    name = f"{root.name}/{'/'.join((*within, file))}"
-                    if not within or Path(file).suffix.lower() not in FORMATS or Path(place, file).is_symlink():
-                        others.append(name)
-                    else:
-                        owner = root.name if is_pattern(path) else ""
-                        images.append(ImageFile(Path(place, file), name, within[0], owner))
-                    if len(images) > self.most_images:
-                        raise InfeasibleError(
-                            f"{path} has more than {self.most_images:,} images, the most that are read. Raise "
-                            "most_images."
-                        )
+        others = list[str]()
+        images = self._counted((image for root in roots for image in _images_in(*root, others)), path)
         if not images:
-            raise ValueError(f"{path} has no images in a folder for each class, as in {path}/cat/1.png. Correct path.")
+            raise ValueError(
+                f"{path} has no images in a folder for each class, as in {path}/cat/1.png, and no link is followed. "
+                "Correct path."
+            )
         return images, [*_left_out(others, path)]
 
 
@@ -283,8 +291,9 @@ class ImageFolder(ImageSource):
 class ImageTable(ImageSource):
     """Images that a CSV file names: a row for each, with its path and its class.  Needs Pillow: the extra `images`.
 
-    `path` is the CSV file. A pattern such as `sites/*.csv` names a file for each owner, who has the file's name. The
-    paths of images begin in the folder of their file, and do not lead out of it.
+    `path` is the CSV file. A pattern such as `sites/*.csv` or `sites/*/train.csv` names a file for each owner, who is
+    called like the parts that the wildcards matched, without the file's ending. The paths of images begin in the folder
+    of their file, and do not lead out of it, also by links. An image has one class, however often it is named.
 
     Args:
         image: column of the paths.
@@ -308,55 +317,97 @@ class ImageTable(ImageSource):
         files = files_of(path, data_dir)
         if not files:
             raise FileNotFoundError(f"{type(self).__name__} finds no file {path}. Correct the path.")
-        several = is_pattern(path)
-        owners = owners_of_files(files)
-        images = [
-            image
-            for file, owner in zip(files, owners, strict=True)
-            for image in self._rows(file, owner if several else "")
-        ]
+        owners = owners_of_files(files, path) if is_pattern(path) else [""]
+        known = dict[Path, tuple[str, str]]()
+        named = (image for of in zip(files, owners, strict=True) for image in self._rows(*of, known))
+        images = self._counted(named, path)
         if not images:
             raise ValueError(f"{path} names no image. Name one in each row.")
         return images, []
 
-    def _rows(self, file: Path, owner: str) -> Iterator[ImageFile]:
-        """Yield the images that a file names."""
-        lines = csv.reader(decoded(contents(file, MOST_TABLE), str(file)).splitlines(), delimiter=self.separator)
-        header = next(lines, [])
+    def _rows(self, file: Path, owner: str, known: dict[Path, tuple[str, str]]) -> Iterator[ImageFile]:
+        """Yield the images that a file names, and note the class of each with the line that says it."""
+        lines = _lines(file, self.separator)
+        _, header = next(lines, ("", []))
         wanted = [self.image, self.label, *([self.owner] if self.owner is not None else [])]
         if missing := [name for name in wanted if header.count(name) != 1]:
             raise ValueError(
                 f"{file.name} has no single column {missing[0]!r}; the columns are {shown(str(header), 200)}. Name one."
             )
         root = file.parent.resolve()
-        for cells in lines:
-            if not cells:
-                continue
-            where = f"{file.name}, line {lines.line_num}"
+        for where, cells in lines:
             if len(cells) != len(header):
                 raise ValueError(f"{where} has {len(cells)} cells, and the first line {len(header)}. Correct it.")
             row = dict(zip(header, cells, strict=True))
             if not all(row[name].strip() for name in wanted):
                 raise ValueError(f"{where} has an empty cell. Fill it, or leave out the line.")
-            place = (root / row[self.image]).resolve()
+            try:
+                place = (root / row[self.image]).resolve()
+                there = place.suffix.lower() in FORMATS and place.is_file()
+            except (OSError, RuntimeError):  # a name that is too long, links in a circle
+                place, there = root, False
             if not place.is_relative_to(root):
                 raise ValueError(f"{where} names an image outside the folder of {file.name}. Put it there.")
-            if place.suffix.lower() not in FORMATS or not place.is_file():
+            if not there:
                 raise ValueError(
                     f"{where} names no image that is there: {shown(row[self.image])}. Endings are {' '.join(FORMATS)}."
                 )
-            named = row[self.owner].strip() if self.owner is not None else owner
-            yield ImageFile(place, place.relative_to(root).as_posix(), row[self.label].strip(), named)
+            name, label = place.relative_to(root).as_posix(), row[self.label].strip()
+            before, line = known.setdefault(place, (label, where))
+            if before != label:
+                raise ValueError(
+                    f"{where} says that {shown(name)} is {shown(label)!r}, and {line} that it is {shown(before)!r}. "
+                    "Correct one of them."
+                )
+            yield ImageFile(place, name, label, row[self.owner].strip() if self.owner is not None else owner)
 
 
-def _folders(path: str, data_dir: Path | None) -> list[Path]:
-    """Return the folder of a path, or the folders of a pattern, by name; nothing if there are none."""
-    for place in [Path(path).expanduser(), *([data_dir / path] if data_dir is not None else [])]:
-        if place.is_dir():
-            return [place]
-        if is_pattern(path) and (found := sorted(Path(each) for each in glob(str(place)) if Path(each).is_dir())):
-            return found
+def _lines(file: Path, separator: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the cells of each line that is not empty, after its file and number."""
+    text = decoded(contents(file, MOST_TABLE), str(file))
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    while True:
+        where = f"{file.name}, line {lines.line_num + 1}"
+        try:
+            cells = next(lines)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            most = f"{csv.field_size_limit():,}"
+            raise ValueError(
+                f"{where} has a cell of more than {most} characters. Close its quotation mark, or shorten it."
+            ) from error
+        if any("\0" in cell for cell in cells):
+            raise ValueError(f"{where} holds a NUL character. Save the file as UTF-8 text without it.")
+        if cells:
+            yield where, cells
+
+
+def _folders(path: str, data_dir: Path | None) -> list[tuple[Path, str, str]]:
+    """Return the folder of a path, or those of a pattern, with a name and an owner each; nothing if there are none."""
+    pattern = Path(path).expanduser()
+    for base in (Path(), *([data_dir] if data_dir is not None else [])):
+        if (place := base / pattern).is_dir():
+            return [(place, place.name, "")]
+        found = sorted(base / each for each in glob(str(pattern), root_dir=base)) if is_pattern(path) else []
+        if found := [each for each in found if each.is_dir()]:
+            wild = next(i for i, part in enumerate(pattern.parts) if is_pattern(part)) - len(pattern.parts)
+            return [(each, "/".join(each.parts[wild:]), "/".join(matched_parts(each, path))) for each in found]
     return []
+
+
+def _images_in(root: Path, name: str, owner: str, others: list[str]) -> Iterator[ImageFile]:
+    """Yield the images in the folders of a folder, and note what else there is."""
+    for place, inner, files in os.walk(root):  # which follows no link to a folder
+        inner[:] = sorted(each for each in inner if not each.startswith("."))
+        within = Path(place).relative_to(root).parts
+        others += ["/".join((name, *within, each)) for each in inner if Path(place, each).is_symlink()]
+        for each in sorted(each for each in files if not each.startswith(".")):
+            file, called = Path(place, each), "/".join((name, *within, each))
+            if within and file.suffix.lower() in FORMATS and stat.S_ISREG(file.lstat().st_mode):
+                yield ImageFile(file, called, within[0], owner)
+            else:
+                others.append(called)
 
 
 def _left_out(others: Sequence[str], path: str) -> Iterator[Finding]:
@@ -364,15 +415,15 @@ def _left_out(others: Sequence[str], path: str) -> Iterator[Finding]:
         yield Finding(
             "files",
             path,
-            f"{plural(len(others), 'file')} in {path} are left out, as they are no images in a folder of a class (the "
-            f"first: {others[0]}).",
+            f"{plural(len(others), 'item')} in {path} {'is' if len(others) == 1 else 'are'} left out (the first: "
+            f"{shown(others[0])}): only images in a folder of a class are read, and no link is followed.",
             error=False,
         )
 
 
 def _twice(images: Sequence[ImageFile], tested: Tensor) -> Iterator[Finding]:
     """Yield a remark if images of the test part are also trained on."""
-    prints = [sha256(image.file.read_bytes()).digest() for image in images]
+    prints = [file_digest(image.file) for image in images]
     trained = {each for each, test in zip(prints, tested.tolist(), strict=True) if not test}
     again = [i for i, test in enumerate(tested.tolist()) if test and prints[i] in trained]
     if again:
@@ -395,6 +446,7 @@ def _digest(images: tuple[tuple[Path, str, str, str, tuple[int, int]], ...]) -> 
     """Return the SHA-256 of the names, classes, owners and contents of images."""
     whole = sha256()
     for file, name, label, owner, _ in images:
-        content = sha256(file.read_bytes()).hexdigest()
-        whole.update("\0".join((name, label, owner, content, "")).encode())
+        if (content := file_digest(file)) is None:
+            raise OSError(f"{name} cannot be read.")
+        whole.update("\0".join((name, label, owner, content.removeprefix("sha256:"), "")).encode())
     return f"sha256:{whole.hexdigest()}"

@@ -61,7 +61,7 @@ class TableFile(Source):
 
     Args:
         path: the file, in the current folder or in the data folder. A pattern such as `sites/*.csv` names one file for
-            each owner, who has the file's name.
+            each owner, who has the file's name; for `sites/*/train.csv`, the folder's.
         label: column of the labels, integers or text; or of the targets, for a task such as `Regression`.
         test: the file of the test part; if not given, `test_share` of the rows are drawn at random.
         test_share: share of each class, or of each owner's rows if there are owners, in the test part, between 0 and 1.
@@ -270,7 +270,7 @@ class TableFile(Source):
             return frames[0]
         for file, frame in zip(found, frames, strict=True):
             self._check_same(frames[0], frame, found[0].name, file.name)
-        owners = owners_of_files(found)
+        owners = owners_of_files(found, path)
         return _joined([frame.assign(**{FILE: owner}) for owner, frame in zip(owners, frames, strict=True)])
 
     def _read(self, file: Path, texts: Collection[str], names: Collection[str]) -> Any:
@@ -471,10 +471,19 @@ def _digest(files: Sequence[Path]) -> str:
     return sha256("\n".join(f"{file.name} {file_digest(file)}" for file in files).encode()).hexdigest()
 
 
-def owners_of_files(files: Sequence[Path]) -> list[str]:
-    """Return a name for the owner of each file: the file's without its ending, if these differ."""
-    stems = [file.stem for file in files]
-    return stems if len({*stems}) == len(stems) else [file.name for file in files]
+def matched_parts(place: Path, pattern: str) -> list[str]:
+    """Return the parts of a path, folders and file, that the wildcards of its pattern matched."""
+    signs = Path(pattern).parts
+    return [part for part, sign in zip(place.parts[-len(signs) :], signs, strict=True) if is_pattern(sign)]
+
+
+def owners_of_files(files: Sequence[Path], pattern: str) -> list[str]:
+    """Return a name for the owner of each file: what the wildcards matched, without its ending if these differ."""
+    named = ["/".join(matched_parts(file, pattern)) for file in files]
+    if not is_pattern(Path(pattern).name):
+        return named
+    stems = ["/".join(matched_parts(file.with_suffix(""), pattern)) for file in files]
+    return stems if len({*stems}) == len(stems) else named
 
 
 def _joined(frames: Sequence[Any]) -> Any:
