@@ -285,5 +285,7 @@ def test_a_damaged_roster_is_refused(text, why, tmp_path):
 
 
 def test_a_client_that_is_not_there_cannot_be_changed():
-    with pytest.raises(ValueError, match=r"There is no client 9 in the roster\. Its clients are: 0 \(clinic-0\), 1 \(clinic-1\)\."):
+    with pytest.raises(
+        ValueError, match=r"There is no client 9 in the roster\. Its clients are: 0 \(clinic-0\), 1 \(clinic-1\)\."
+    ):
         roster_of(2).changing(9, revoked=True)

@@ -82,6 +82,29 @@ def test_the_view_has_rounds_who_is_there_and_the_last_verdicts():
     assert "Lyon [x]" in text, "a name is text and no markup"
 
 
+def test_it_says_what_an_operator_can_do_the_worst_first_and_names_who():
+    text = shown(live.view(STATUS, HISTORY), 160)
+    assert "Basel: suspended. Ask the site for its log; then `phalanx flower readmit NAME` lets it in again." in text
+    assert "Graz: missing. Is its node running" in text
+    about = {i: ClientStatus(name=f"site {i}", standing="missing") for i in range(5)}
+    said = shown(live.view(msgspec.structs.replace(STATUS, clients=about), HISTORY), 160)
+    assert "site 0, site 1, site 2 and 2 more: missing." in said
+    well = {0: ClientStatus(name="Lyon", standing="here")}
+    good = [msgspec.structs.replace(HISTORY[1], verdicts={0: Verdict(True, 1.0, 0.5)}, lost={})]
+    quiet = shown(live.view(msgspec.structs.replace(STATUS, clients=well), good), 160)
+    assert not any(remedy in quiet for remedy in live.REMEDIES.values())
+
+
+@pytest.mark.parametrize("trouble", live.REMEDIES)
+def test_there_is_a_remedy_for_each_trouble_that_can_be(trouble):
+    row = live.ClientRow((0, 0, 1), "Ulm", "here", "used @1", "")
+    place = {"suspicious": {"doubted": trouble}, **{each: {"standing": each} for each in status.STANDINGS}}
+    found = [*live.to_do([row._replace(**place.get(trouble, {"fate": f"{trouble} @3"}))])]
+    assert found == [f"Ulm: {trouble}. {live.REMEDIES[trouble]}"]
+    words = {*status.STANDINGS, *live.UNUSED, "suspicious"}
+    assert words - {*live.REMEDIES} == {"here", "excluded", "revoked", "filtered"}, "these are the algorithm's or ours"
+
+
 def test_before_anything_has_happened_it_says_so():
     assert shown(live.view(None, [])) == "Waiting for the run to begin.\n"
     waiting = msgspec.structs.replace(STATUS, phase="waiting")
@@ -112,7 +135,7 @@ def test_the_view_fits_the_window_and_shows_those_in_trouble_first(width, height
     lines = text.splitlines()
     assert len(lines) < height, "the last one is the cursor's"
     assert max(map(len, lines)) <= width
-    rows = [line.split() for line in lines if "University" in line]
+    rows = [line.split() for line in lines if "University" in line and line.split()[0].isdigit()]
     assert [int(row[0]) for row in rows[:invalid]] == [*range(clients - invalid, clients)][: len(rows)]
     assert all("update has norm" in " ".join(row) for row in rows[:invalid])
     left = clients - len(rows)
@@ -121,7 +144,7 @@ def test_the_view_fits_the_window_and_shows_those_in_trouble_first(width, height
         troubled = max(0, invalid - len(rows))
         assert (f"{troubled} in trouble" in text) is (troubled > 0)
     rounds = sum(line.split()[1:2] == ["4.5"] for line in lines)
-    assert rounds in {3, 7, 8}
+    assert rounds in {3, 6, 7, 8}
     assert (rounds == 3) is (invalid == 30 and height < 50), (
         "rounds make room for clients in trouble, and for no others"
     )

@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -41,6 +42,15 @@ FIRST = (
     "revoked",
 )  # order in which clients are shown if there is no room for all
 UNUSED = ("not enrolled", "filtered", "invalid", "lost")
+REMEDIES = {  # for a standing, the fate of an update, or a doubt: what an operator can do, the worst first
+    "suspicious": "The audit trail has its figures; ask the site; `phalanx flower revoke NAME` takes it out.",
+    "suspended": "Ask the site for its log; then `phalanx flower readmit NAME` lets it in again.",
+    "missing": "Is its node running, and does it reach this machine? `phalanx doctor` at the site.",
+    "not enrolled": "The reason is next to its name; the site corrects it, and is let in without a restart.",
+    "invalid": "The reason is next to its name; the site's own log has the whole of it.",
+    "lost": "If it trains longer than that, raise `Timeouts(answer=...)`; else ask for its log.",
+}
+ADVICE, NAMED = 2, 3  # lines of advice that are shown, and clients that are named in one
 
 
 def follow(folder: Path, console: Console, over: Callable[[], bool], known: int = 0) -> None:
@@ -249,11 +259,21 @@ def view(
     head = f"[bold]step {last.step}[/]  version {last.version}  {last.seconds:.1f} s   {'  '.join(words)}"
     parts: list[RenderableType] = [_on_one_line(head), *notes]
     (width, height), rows = size, _rows(clients, seen.fates, seen.suspicious)
+    parts += [_on_one_line(f"[yellow]{escape(visible(line))}[/]") for line in islice(to_do(rows), ADVICE)]
     room = max(height - AROUND - len(parts), 2 * FEWEST)
     troubled = sum(row.rank[0] == 0 for row in rows)
     rounds = max(FEWEST, min(ROUNDS, room - min(len(rows), max(troubled + 1, room // 2))))
     shown = list(seen.last)[-rounds:]
     return Group(*parts, "", _rounds(shown), "", _clients(rows, room - len(shown), width))
+
+
+def to_do(rows: Sequence["ClientRow"]) -> Iterator[str]:
+    """Yield what an operator can do about clients in trouble, a line for each kind of trouble; the worst first."""
+    for trouble, what in REMEDIES.items():
+        names = [row.name for row in rows if trouble in (row.standing, row.fate.partition(" @")[0], row.doubted)]
+        if names:
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            yield f"{', '.join(names[:NAMED])}{more}: {trouble}. {what}"
 
 
 def _on_one_line(markup: str) -> Text:
@@ -287,6 +307,7 @@ class ClientRow(NamedTuple):
     standing: str
     fate: str  # of its last update
     why: str
+    doubted: str = ""  # "suspicious" if it is
 
 
 def _rows(
@@ -302,7 +323,16 @@ def _rows(
         )
         rank = (0 if troubled else 1, FIRST.index(standing), client)
         doubt = f"suspicious: {suspicious[client]}" if client in suspicious else ""
-        rows.append(ClientRow(rank, about.name, standing, fate, "; ".join(filter(None, (about.why, doubt))) or why))
+        rows.append(
+            ClientRow(
+                rank,
+                about.name,
+                standing,
+                fate,
+                "; ".join(filter(None, (about.why, doubt))) or why,
+                "suspicious" if doubt else "",
+            )
+        )
     return sorted(rows)
 
 
