@@ -20,7 +20,7 @@ from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
 from phalanx.flower.certificates import authorities_of
 from phalanx.flower.demo import deal
-from phalanx.flower.kit import COORDINATOR, FOLDER, OFFLINE, SITES, Consortium, write_kit
+from phalanx.flower.kit import COORDINATOR, FOLDER, OFFLINE, SITES, Consortium, Site, archives_of, write_kit
 from phalanx.flower.live import lines
 from phalanx.flower.local import QUIET, free_ports, kill_tree
 from phalanx.flower.metrics import PrometheusMetrics
@@ -94,7 +94,7 @@ def test_the_fingerprint_is_that_which_openssl_shows(described, tmp_path):
 def commands(kit, site):
     """What a site's page has it type."""
     text = inside(kit / SITES / f"{site}.tar.gz")["README.md"].decode()
-    return re.findall(r"^ {7}(\S.*)$", text, re.MULTILINE)
+    return re.findall(r"^ {7,8}(\S.*)$", text, re.MULTILINE)
 
 
 def test_the_page_of_deployment_shows_the_same(described, tmp_path):
@@ -133,12 +133,23 @@ def test_the_dashboard_shows_figures_that_there_are(described, tmp_path):
         (("St. Mary's", '"a\\nb"'), "must have 1 to 100 visible characters"),
         (("data/schema", "data/none"), "none.json"),
         (("host: 127.0.0.1", "host: 10.0.0.700"), "A host must be an address"),
+        (("host: 127.0.0.1", 'host: "::1"'), "host must be a name or an IPv4 address"),
+        (("port: 4430", "port: 8000"), "port must not be 8000"),
+        (("St. Mary's", "--help"), "not begin with a hyphen"),
     ],
 )
 def test_what_makes_no_kit_is_said(described, tmp_path, capsys, change, why):
     described.write_text(described.read_text().replace(*change))
     assert main(["flower", "kit", str(described), "--folder", str(tmp_path / "kit")]) == 2
     assert why in capsys.readouterr().err
+    assert not (tmp_path / "kit").exists(), "half a kit would hold keys, and the next try would be refused"
+
+
+def test_each_site_has_an_archive_of_its_own():
+    names = ("Site 3", "東京", "京都", "Site", "site 3!", "Site 3-2")
+    found = archives_of([Site(name) for name in names])
+    assert len({*found}) == len(names)
+    assert found[:3] == ["site-3.tar.gz", "site.tar.gz", "site-2.tar.gz"]
 
 
 def test_keys_are_not_written_over(described, tmp_path):

@@ -78,6 +78,7 @@ NASTY = {
     "a size of text": (lambda c: result("d", c, "many"), "examples"),
     "no size": (lambda c: result("d", c, None), "examples"),
     "too many examples": (lambda c: result("d", c, 10**12), "examples"),
+    "a number without end": (lambda c: result("d", c, 10**5000), "more than 21 digits"),
     "too long": (lambda c: result("d", {n: one * 1e20 for n, one in c.items()}), "norm"),
     "a name that is none": (lambda c: result("d", {**c, "\x1b[2J": c["b"]}), "expected"),
 }
@@ -138,8 +139,51 @@ def test_what_it_promises_is_said_and_what_it_cannot_is_refused():
         PhalanxAggregator(Median(), Ignore(), clients=4, tolerate=2)
     with pytest.raises(InfeasibleError, match="Krum"):
         PhalanxAggregator(Krum(f=1), Ignore(), clients=3)
-    with pytest.raises(InfeasibleError, match="it is not known"):
-        combined(PhalanxAggregator(), [result("a", CHANGES[0], kind=ParamsType.FULL)])
+    with pytest.raises(InfeasibleError, match="tolerate needs clients"):
+        PhalanxAggregator(Median(), Ignore(), tolerate=2)
+
+
+@pytest.mark.parametrize("strange", [{"w": CHANGES[0]["w"], "z": CHANGES[0]["b"]}, {}, {"w": np.zeros((1, 1))}])
+def test_a_few_results_do_not_say_what_a_model_is(strange):
+    aggregator = PhalanxAggregator(Median(), Ignore(), clients=7, tolerate=3)
+    for sent in ([result("a", strange)], [result(name, strange) for name in "abc"], []):
+        assert combined(aggregator, sent).params == {}, "three of seven may be attackers"
+        assert "it is not known what a model is" in str([*aggregator.rounds.verdicts.values()][-1]) or not sent
+    honest = [result(name, change) for name, change in zip("defgh", CHANGES, strict=True)]
+    assert combined(aggregator, honest).params.keys() == {"w", "b"}
+    assert combined(aggregator, [result("a", strange), *honest]).params.keys() == {"w", "b"}
+
+
+@pytest.mark.parametrize("kind", [np.longdouble, np.float16, np.float64, np.complex128])
+def test_what_one_client_sends_is_not_what_the_model_becomes(kind):
+    sent = [result(name, change) for name, change in zip("abcd", CHANGES, strict=False)]
+    for name in ("A", "z"):
+        odd = result(name, {n: one.astype(kind) for n, one in CHANGES[4].items()})
+        found = combined(PhalanxAggregator(Median(), Ignore()), [odd, *sent]).params
+        assert {one.dtype for one in found.values()} == {np.dtype(np.float32)}
+        assert all(np.isfinite(one).all() for one in found.values())
+
+
+def test_tensors_of_any_kind_end_nothing():
+    sent = [result(name, change) for name, change in zip("abcd", CHANGES, strict=False)]
+    kinds = [
+        {n: torch.from_numpy(one).bfloat16() for n, one in CHANGES[4].items()},
+        {n: torch.from_numpy(one).requires_grad_() for n, one in CHANGES[4].items()},
+        {n: torch.from_numpy(one).to_sparse() for n, one in CHANGES[4].items()},
+        {n: torch.from_numpy(one).to("meta") for n, one in CHANGES[4].items()},
+    ]
+    refused = [0, 0, 1, 1]
+    for params, count in zip(kinds, refused, strict=True):
+        aggregator = PhalanxAggregator(Median(), Ignore())
+        combined(aggregator, [*sent, result("e", params)])
+        assert len(aggregator.rounds.invalid[1]) == count
+
+
+def test_metrics_that_are_too_large_end_nothing():
+    for value in (1.7e308, -1.7e308, 10**400):
+        numbers = [{"accuracy": value}, {"accuracy": value}, {"accuracy": 0.5}]
+        sent = [result(n, c, 10**9, metrics=m) for n, c, m in zip("abc", CHANGES, numbers, strict=False)]
+        assert combined(PhalanxAggregator(Median()), sent).metrics == {"accuracy": 0.5}
 
 
 ALL = PhalanxAggregator(

@@ -343,7 +343,7 @@ def _succeeded(options: Options, console: Console) -> int:
     by = succeed(options.folder)
     console.print(
         f"Give {escape(str(options.folder / CA))} to each client before {by:%Y-%m-%d}, when the certificate is renewed "
-        f"with the new {CA_KEY}. Until then clients may have either. The old {CA_KEY} is gone.",
+        f"with the new {CA_KEY}. Until then clients may have either. The old {CA_KEY} signs nothing any more.",
         soft_wrap=True,
     )
     return 0

@@ -40,6 +40,9 @@ class Checked(NamedTuple):
     answered: set[int]  # clients whose outstanding download is answered, with a valid or an invalid update
 
 
+LONG_NUMBER = 10**21
+
+
 @dataclass(frozen=True)
 class Guard(CheckedFields):
     """The checks of everything that clients send.
@@ -73,7 +76,8 @@ class Guard(CheckedFields):
             if size is None:
                 invalid[client] = f"reports {_short(reported[client])} examples, which is not an integer"
             elif not 1 <= size <= self.max_size:
-                invalid[client] = f"reports {size:,} examples, allowed are 1 to {self.max_size:,}"
+                number = f"{size:,}" if abs(size) < LONG_NUMBER else "a number of more than 21 digits of"
+                invalid[client] = f"reports {number} examples, allowed are 1 to {self.max_size:,}"
             else:
                 sizes[client] = size
         return sizes, invalid

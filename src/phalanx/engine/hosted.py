@@ -24,6 +24,8 @@ from phalanx.promises.remarks import beyond_tolerance
 from phalanx.weighting import AsReported, Preprocess, Truncate
 from phalanx.wording import plural
 
+LARGEST = 1e300  # of a metric
+
 
 class Submitted(NamedTuple):
     """What a client answers in a round.
@@ -162,7 +164,7 @@ class HostedRounds:
                 self._warn(what, number, client, f"{what}: {why}")
         updates = checked.updates
         if updates is None:
-            return self._lose(number, (), "no reply is fit")
+            return self.lose(number, (), "no reply is fit")
         self._sizes |= {client: sizes[client] for client in updates.clients}
         try:
             enrolled = self.preprocess.enrolled(self._sizes)
@@ -180,7 +182,7 @@ class HostedRounds:
                     previous=self._previous,
                 )
         except InfeasibleError as error:
-            return self._lose(number, updates.clients, str(error))
+            return self.lose(number, updates.clients, str(error))
         self._previous, self._lost_in_a_row = delta, 0
         self.shares |= {number: max(held)} if held else {}
         remark = self.preprocess.remark(enrolled, updates.clients)
@@ -205,8 +207,12 @@ class HostedRounds:
             if one.newly:
                 self._warn("suspicious", number, client, f"is suspicious: {in_words(one)}")
 
-    def _lose(self, number: int, clients: Iterable[int], why: str) -> Combined:
-        """Leave the model as it was; raise `StalledError` if that has happened too often in a row."""
+    def lose(self, number: int, clients: Iterable[int], why: str) -> Combined:
+        """Leave the model as it was.
+
+        Raises:
+            StalledError: that has happened too often in a row.
+        """
         self._log.error("round %d changes nothing, it is lost: %s", number, why)
         self.verdicts[number] = lost_verdicts(clients, why)
         self._lost_in_a_row += 1
@@ -220,7 +226,9 @@ class HostedRounds:
 
 
 def mean_metrics(weighed: Iterable[tuple[Mapping[str, object], float]]) -> dict[str, float]:
-    """Return the mean of each metric, over those who have a finite number for it; by their weights.
+    """Return the mean of each metric, over those who have a number for it, by their weights.
+
+    A number beyond `LARGEST` is none; so is one that is no float, or not finite.
 
     Args:
         weighed: metrics, and the weight of who has measured them.
@@ -228,11 +236,18 @@ def mean_metrics(weighed: Iterable[tuple[Mapping[str, object], float]]) -> dict[
     found = dict[str, list[tuple[float, float]]]()
     for metrics, weight in weighed:
         for name, value in metrics.items():
-            if isinstance(value, Real) and math.isfinite(value):
-                found.setdefault(name, []).append((float(value), weight))
+            if isinstance(value, Real) and weight > 0 and abs(number := _float(value)) <= LARGEST:
+                found.setdefault(name, []).append((number, weight))
     out = dict[str, float]()
     for name, values in found.items():
-        total = math.fsum(weight for _, weight in values)
-        if total > 0:
-            out[name] = math.fsum(value * weight for value, weight in values) / total
+        most = max(weight for _, weight in values)
+        shares = [(value, weight / most) for value, weight in values]  # no product or sum of them overflows
+        out[name] = math.fsum(value * share for value, share in shares) / math.fsum(share for _, share in shares)
     return out
+
+
+def _float(value: Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -59,32 +59,39 @@ def make_certificates(
     Raises:
         ValueError: a host is neither an address nor a name.
     """
-    names = [_general_name(host) for host in hosts]
+    names = [general_name(host) for host in hosts]
     folder.mkdir(parents=True, exist_ok=True)
     authority = _new_authority(authority_days)
     (folder / CA).write_bytes(_pem(authority.certificate))
     _replace_secret(folder / CA_KEY, _private(authority.key))
-    _certify(folder, authority, names, hosts[0][:COMMON_NAME], days)
+    key = ec.generate_private_key(ec.SECP384R1())
+    _replace_secret(folder / KEY, _private(key))
+    _certify(folder, authority, key.public_key(), names=names, common=hosts[0][:COMMON_NAME], days=days)
 
 
 def renew(folder: Path, days: int = 365, authority_key: Path | None = None) -> datetime.datetime:
-    """Replace the coordinator's certificate and key; clients need nothing new, since the authority is the same.
+    """Replace the coordinator's certificate, for the same key; clients need nothing new, as the authority is the same.
+
+    Only one file changes, so that a server never finds a certificate and a key that do not fit.
 
     Args:
         folder: of the certificates.
-        days: for which the new one is valid.
+        days: for which the new one is valid; no longer than the authority.
         authority_key: the authority's; `folder`/ca.key if not given.
 
     Returns:
         When the new certificate ends.
 
     Raises:
-        InfeasibleError: a file is missing or is no such file, or the key is not that of an authority in ca.crt.
+        InfeasibleError: a file is missing or is no such file, the key is not that of the newest authority in ca.crt, or
+            that has ended.
     """
     old, authority = certificate_of(folder), _authority_of(folder, authority_key)
     names = list(old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     (common,) = old.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return _certify(folder, authority, names, str(common.value), days)
+    public = old.public_key()
+    assert isinstance(public, ec.EllipticCurvePublicKey)  # as we make them
+    return _certify(folder, authority, public, names=names, common=str(common.value), days=days)
 
 
 def succeed(folder: Path, authority_days: int = AUTHORITY_DAYS) -> datetime.datetime:
@@ -96,8 +103,8 @@ def succeed(folder: Path, authority_days: int = AUTHORITY_DAYS) -> datetime.date
         By when all clients need the new ca.crt: the certificate's half-life, when it is renewed.
 
     Raises:
-        InfeasibleError: the certificate has passed its half-life, so that clients would have too little time; or a
-            file is missing or is no such file.
+        InfeasibleError: the certificate has passed its half-life, so that clients would have too little time; the last
+            successor has not signed yet; or a file is missing or is no such file.
     """
     current = certificate_of(folder)
     if datetime.datetime.now(datetime.UTC) > half_life(current):
@@ -105,9 +112,14 @@ def succeed(folder: Path, authority_days: int = AUTHORITY_DAYS) -> datetime.date
             f"{folder / CERTIFICATE} has passed half of its life. Renew it first, so that clients have time to get the "
             "next authority: `phalanx flower certificates --renew`."
         )
-    signed = [found for found in authorities_of(folder) if _issued(found, current)]
+    known = authorities_of(folder)
+    if not _issued(known[-1], current):
+        raise InfeasibleError(
+            f"The newest authority in {folder / CA} has signed nothing yet, and clients may have it already. Renew the "
+            "certificate first: `phalanx flower certificates --renew`."
+        )
     authority = _new_authority(authority_days)
-    replace_durably(folder / CA, b"".join(map(_pem, [*signed, authority.certificate])))
+    replace_durably(folder / CA, b"".join(map(_pem, [known[-1], authority.certificate])))
     _replace_secret(folder / CA_KEY, _private(authority.key))
     return half_life(current)
 
@@ -138,10 +150,17 @@ def _authority_of(folder: Path, key: Path | None) -> Authority:
         ) from error
     except (ValueError, TypeError) as error:
         raise InfeasibleError(f"{path} holds no private key: {error}.") from error
-    for authority in authorities_of(folder):
-        if isinstance(loaded, ec.EllipticCurvePrivateKey) and authority.public_key() == loaded.public_key():
-            return Authority(loaded, authority)
-    raise InfeasibleError(f"{path} is the key of no authority in {folder / CA}.")
+    newest = authorities_of(folder)[-1]
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey) or newest.public_key() != loaded.public_key():
+        raise InfeasibleError(
+            f"{path} is not the key of the newest authority in {folder / CA}, which signs from now on."
+        )
+    if newest.not_valid_after_utc <= datetime.datetime.now(datetime.UTC):
+        raise InfeasibleError(
+            f"The authority in {folder / CA} has ended on {newest.not_valid_after_utc:%Y-%m-%d}. Make new certificates "
+            "in another folder, and give their ca.crt to each client."
+        )
+    return Authority(loaded, newest)
 
 
 def authorities_of(folder: Path) -> list[x509.Certificate]:
@@ -181,29 +200,38 @@ def _new_authority(days: int) -> Authority:
 
 
 def _certify(
-    folder: Path, authority: Authority, names: Sequence[x509.GeneralName], common: str, days: int
+    folder: Path,
+    authority: Authority,
+    public: ec.EllipticCurvePublicKey,
+    *,
+    names: Sequence[x509.GeneralName],
+    common: str,
+    days: int,
 ) -> datetime.datetime:
-    """Write a new certificate of the coordinator and its key; return when it ends."""
-    key = ec.generate_private_key(ec.SECP384R1())
+    """Write a new certificate of the coordinator's key; return when it ends."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-    builder = _builder(authority.certificate.subject, subject, key.public_key(), days)
+    builder = _builder(authority.certificate.subject, subject, public, days, authority.certificate.not_valid_after_utc)
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
     issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
     builder = builder.add_extension(issuer, critical=False).add_extension(_usage(certifies=False), critical=True)
     made = builder.sign(authority.key, hashes.SHA384())
-    _replace_secret(folder / KEY, _private(key))
     replace_durably(folder / CERTIFICATE, _pem(made))
     return made.not_valid_after_utc
 
 
 def _builder(
-    issuer: x509.Name, subject: x509.Name, public: ec.EllipticCurvePublicKey, days: int
+    issuer: x509.Name,
+    subject: x509.Name,
+    public: ec.EllipticCurvePublicKey,
+    days: int,
+    latest: datetime.datetime | None = None,
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
+    end = now + datetime.timedelta(days=days)
     builder = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number())
-    return builder.not_valid_before(now - EARLIER).not_valid_after(now + datetime.timedelta(days=days))
+    return builder.not_valid_before(now - EARLIER).not_valid_after(min(end, latest) if latest else end)
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
@@ -230,10 +258,16 @@ def make_secret(path: Path) -> None:
 
 def _replace_secret(path: Path, content: bytes) -> None:
     path.unlink(missing_ok=True)  # an existing file would keep its mode, and whoever has it open would read on
-    write_secret(path, content)
+    write_secret(path, b"")
+    replace_durably(path, content)
 
 
-def _general_name(host: str) -> x509.GeneralName:
+def general_name(host: str) -> x509.GeneralName:
+    """Return a host as a certificate names it.
+
+    Raises:
+        ValueError: it is neither an address nor a name.
+    """
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

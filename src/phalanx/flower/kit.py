@@ -13,11 +13,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.resources import files
+from itertools import chain, count
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any
 
 import msgspec
+from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from msgspec import Meta
 from typing_extensions import override
@@ -25,7 +27,7 @@ from typing_extensions import override
 from phalanx.core import InfeasibleError
 from phalanx.data.table_schema import SCHEMA_FILE, Schema
 from phalanx.fields import CheckedFields, NonNegativeInt
-from phalanx.flower.certificates import CA, CA_KEY, authorities_of, make_certificates, make_secret
+from phalanx.flower.certificates import CA, CA_KEY, authorities_of, general_name, make_certificates, make_secret
 from phalanx.flower.identity import COORDINATOR_KEY, LONGEST_NAME, Roster, alike, new_key, public_text
 from phalanx.reading import contents, decoded, load
 from phalanx.wording import shown, visible
@@ -41,6 +43,7 @@ FOLDER = "/srv/phalanx"  # where the files lie on each machine
 LOOPBACK_DAYS = 3650  # of the certificate that only the coordinator's own machine sees
 COORDINATOR, OFFLINE, SITES = "coordinator", "offline", "sites"  # folders of a kit
 ROSTER = "roster.yaml"
+SUPERLINK_PORT = 8000  # in the units and the proxy's configuration
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Consortium(CheckedFields):
         tolerate: how many of them may lie.
 
     Raises:
-        InfeasibleError: names are empty, too long or twice there, or the figures make no sense.
+        InfeasibleError: names are empty, too long or twice there, or the host or a figure makes no sense.
     """
 
     host: str
@@ -82,12 +85,18 @@ class Consortium(CheckedFields):
         super().__post_init__()
         names = [alike(visible(site.name)) for site in self.sites]
         for site in self.sites:
-            if not alike(site.name) or len(site.name) > LONGEST_NAME or visible(site.name) != site.name:
+            bad = not alike(site.name) or len(site.name) > LONGEST_NAME or visible(site.name) != site.name
+            if bad or site.name.startswith("-"):
                 raise InfeasibleError(
-                    f"The name of a site must have 1 to {LONGEST_NAME} visible characters, got {shown(site.name)}."
+                    f"The name of a site must have 1 to {LONGEST_NAME} visible characters and not begin with a hyphen, "
+                    f"got {shown(site.name)}."
                 )
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise InfeasibleError(f"Two sites are called {shown(twice)}. Give each a name of its own.")
+        if ":" in self.host or not isinstance(general_name(self.host), x509.GeneralName):
+            raise InfeasibleError(f"host must be a name or an IPv4 address, got {shown(self.host)}.")
+        if self.port == SUPERLINK_PORT:
+            raise InfeasibleError(f"port must not be {SUPERLINK_PORT}, where the SuperLink listens. Take 443.")
         if self.tolerate >= len(self.sites) / 2:
             raise InfeasibleError(
                 f"tolerate must be below half of the {len(self.sites)} sites, got {self.tolerate}: where half of them "
@@ -162,11 +171,12 @@ def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
 
 def archives_of(sites: Sequence[Site]) -> list[str]:
     """Return the names of the sites' archives, each once."""
-    found = list[str]()
+    found = list[str]()  # without the suffix
     for site in sites:
         plain = unicodedata.normalize("NFKD", site.name).replace("'", "").encode("ascii", "ignore").decode()
         name = re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-").lower() or "site"
-        found.append(name if name not in found else f"{name}-{len(found) + 1}")
+        numbered = (f"{name}-{k}" for k in count(2))
+        found.append(next(each for each in chain([name], numbered) if each not in found))
     return [f"{name}.tar.gz" for name in found]
 
 

@@ -10,6 +10,7 @@ long a round waits.
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ log = logging.getLogger("phalanx.nvflare")
 
 SIZE = "NUM_STEPS_CURRENT_ROUND"  # by which NVFlare weighs, where the job does not set it to examples
 MOST_NAMES = 20  # of arrays in a message
+BYTES = 8  # of a number, at most
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
@@ -89,6 +91,8 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
         self._form: Arrays | None = None
         if clients is not None:
             self.rounds.begin(1, clients, clients)
+        elif tolerate is not None:
+            raise InfeasibleError("tolerate needs clients as well: how many take part decides what can be tolerated.")
 
     @override
     def accept_model(self, model: FLModel) -> None:
@@ -102,10 +106,9 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
 
     @override
     def aggregate_model(self) -> FLModel:
-        """Return the change of the model; zeros if the round is lost.
+        """Return the change of the model; zeros, or nothing, if the round is lost.
 
         Raises:
-            InfeasibleError: no result can be read, so that it is not known what a model is.
             StalledError: too many rounds in a row were lost.
         """
         self._number += 1
@@ -113,7 +116,13 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
         received = sorted(self._received, key=lambda each: each[0])
         self.names += sorted({name for name, _ in received} - {*self.names})
         number = {name: k for k, name in enumerate(self.names)}
-        self._form = self._form or _majority([model for _, model in received])
+        self._form = self._form or self._common([model for _, model in received])
+        if self._form is None:
+            asked = {number[name] for name, _ in received}
+            self.rounds.lose(
+                self._number, asked, "too few results hold the same arrays: it is not known what a model is"
+            )
+            return FLModel(params_type=ParamsType.DIFF, params={})
         form, read, invalid = self._form, list[tuple[int, Submitted]](), dict[int, str]()
         for name, model in received:
             try:
@@ -130,25 +139,21 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
             metrics=mean_metrics((measured[client], weight) for client, weight in weights.items()) or None,
         )
 
+    def _common(self, models: list[FLModel]) -> Arrays | None:
+        """Return the arrays that most results hold, by which all are checked, in this round and later.
 
-def _majority(models: list[FLModel]) -> Arrays:
-    """Return the arrays that most results have, by which the others are checked, in this round and later.
-
-    An aggregator of NVFlare is not given the model.
-    """
-    found = dict[tuple[Any, ...], tuple[int, Arrays]]()
-    for model in models:
-        try:
-            arrays = _arrays(model)
-        except ValueError:
-            continue
-        key = tuple((name, one.shape, _trains(one)) for name, one in sorted(arrays.items()))
-        found[key] = (found.get(key, (0, arrays))[0] + 1, arrays)
-    if not found:
-        raise InfeasibleError(
-            "No client of this round has sent what changed in its model, so it is not known what a model is."
-        )
-    return max(found.values(), key=lambda each: each[0])[1]
+        An aggregator of NVFlare is not given the model.  None if no more than half of the results hold the same, or no
+        more than the attackers that are tolerated.
+        """
+        found = dict[tuple[Any, ...], list[Arrays]]()
+        for model in models:
+            with suppress(ValueError):
+                arrays = _arrays(model)
+                key = tuple((name, one.shape, one.dtype.str) for name, one in arrays.items())
+                found.setdefault(key, []).append(arrays)
+        most = max(found.values(), key=len, default=[])
+        attackers = self.rounds.promise.f if self.rounds.promise else 0
+        return most[0] if len(most) > max(len(models) / 2, attackers) else None
 
 
 def _trains(one: npt.NDArray[Any]) -> bool:
@@ -164,13 +169,19 @@ def _arrays(model: FLModel) -> Arrays:
         )
     if not isinstance(model.params, Mapping) or not model.params:
         raise ValueError("holds no arrays")
-    out = dict[str, npt.NDArray[Any]]()
-    for name, one in model.params.items():
-        array = one.detach().cpu().numpy() if isinstance(one, torch.Tensor) else one
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
-            raise ValueError(f"{shown(str(name))} is no array of numbers")
-        out[str(name)] = array
-    return out
+    return {str(name): _array(str(name), one) for name, one in model.params.items()}
+
+
+def _array(name: str, one: object) -> npt.NDArray[Any]:
+    """Return an array of numbers of a usual kind; raise ValueError if it is none."""
+    if isinstance(one, torch.Tensor):
+        try:
+            one = (one.float() if one.dtype == torch.bfloat16 else one).detach().cpu().numpy()
+        except (TypeError, RuntimeError) as error:  # such as sparse or quantized ones
+            raise ValueError(f"{shown(name)} is no plain tensor") from error
+    if not isinstance(one, np.ndarray) or one.dtype.kind not in "fiu" or one.dtype.itemsize > BYTES:
+        raise ValueError(f"{shown(name)} is no array of numbers")
+    return one
 
 
 def _flat(model: FLModel, form: Arrays) -> Vector:
