@@ -12,6 +12,7 @@ from phalanx.core import InfeasibleError
 from phalanx.flower.certificates import (
     CA_KEY,
     CERTIFICATE,
+    authorities_of,
     certificate_of,
     half_life,
     make_certificates,
