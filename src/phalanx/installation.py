@@ -52,8 +52,8 @@ def installation(extra: str) -> str:
     Pip writes that source to `direct_url.json`, unless it was an index (PEP 610).
 
     Args:
-        extra: "dp", "flower", "huggingface", "images", "lora", "metrics", "onnx", "privacy", "ray", "tables" or
-            "tasks".
+        extra: "dp", "flower", "huggingface", "images", "lora", "metrics", "nvflare", "onnx", "privacy", "ray",
+            "tables" or "tasks".
     """
     try:
         recorded = distribution(NAME).read_text("direct_url.json")

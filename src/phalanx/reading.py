@@ -8,10 +8,11 @@ import gzip
 import hashlib
 import os
 import re
+import stat
 from functools import lru_cache
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 import yaml
@@ -52,14 +53,28 @@ def table_reader(name: str) -> str:
     return "CSV" if plain.endswith((".csv", ".tsv")) else "Parquet" if lower.endswith((".parquet", ".pq")) else ""
 
 
+def opened(path: Path) -> BinaryIO:
+    """Open a file to read, which may be somebody else's: a pipe in its place is not waited for.
+
+    Raises:
+        ValueError: it is a folder, a pipe or a device.
+        OSError: it cannot be read.
+    """
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # which says nothing to files
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise ValueError(f"{path} is no file. Put the file itself in its place.")
+    return os.fdopen(number, "rb")
+
+
 def contents(path: Path, most: int) -> bytes:
     """Return what a file holds, which is at most so many bytes.
 
     Raises:
-        ValueError: it holds more.
+        ValueError: it holds more, or is no file.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
+    with opened(path) as file:
         held = os.fstat(file.fileno()).st_size
         data = file.read(held) if held <= most else b""
         data += _up_to(file, most + 1 - len(data)) if held <= most else b""  # of what says no size, or grows

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
 import time
 
@@ -19,11 +20,13 @@ from phalanx.flower import InProcessGrid, codec, coordinate, register
 from phalanx.flower.audit import read
 from phalanx.flower.identity import public_text
 from phalanx.models import MLP
+from phalanx.reading import contents
+from phalanx.runs import evidenced
 from phalanx.runs.evidence import StepEvidence
 from phalanx.runs.models import Served, others
 from phalanx.runs.replay import UpdateReplay
-from phalanx.runs.seal import HashChain, seal, split
-from phalanx.runs.statements import fingerprint_of
+from phalanx.runs.seal import HashChain, file_hash, seal, split
+from phalanx.runs.statements import fingerprint_of, statement
 from phalanx.runs.updates import read_kept
 from phalanx.runs.verification import verify
 from phalanx.weighting import Ignore
@@ -210,6 +213,156 @@ def test_signatures_of_two_clients_that_were_swapped_are_both_named(folder):
 
     rewritten(folder, forge)
     assert [finding.clients for finding in verify(folder / "run").findings] == [(0,), (1,)]
+
+
+UNFIT = {
+    "not signed": "names an update that client 1 has not signed",
+    "no update": "names no update of client 1, which has signed one",
+    "signed before": "holds an answer of client 1 that was used before",
+    "another run": "holds a signature that client 1 has made in another run",
+    "another key": "names another key of client 1 than before, and no line says that it has a new one",
+}
+
+
+def signed_anew(evidence, client, key):
+    found = evidence["signed"][client]
+    task = evidence["coordinator"], evidence["session"], bytes.fromhex(found["nonce"]), int(client)
+    stated = statement(
+        "train", *task, found["version"], found["turn"], evidence["transfer"], bytes.fromhex(found["digest"])
+    )
+    found |= {"key": public_text(key), "signature": key.sign(stated).hex()}
+
+
+def forged(how, evidence, first):
+    if how == "not signed":
+        del evidence["signed"]["1"]
+    elif how == "no update":
+        del evidence["updates"]["1"]
+    elif how == "signed before":
+        evidence["signed"]["1"] = first["signed"]["1"]
+    elif how == "another run":
+        evidence["session"] = "0" * 32
+        for client in ("0", "1", "2"):
+            signed_anew(evidence, client, KEYS[int(client)])
+    else:
+        signed_anew(evidence, "1", KEYS[7])
+
+
+@pytest.mark.parametrize("how", UNFIT)
+@pytest.mark.parametrize("step", [2, 3])
+def test_an_update_that_a_valid_signature_does_not_cover_is_named(folder, how, step):
+    first = {}
+
+    def forge(entry):
+        if entry["event"] == "recorded":
+            if entry["step"] == 1:
+                first.update(entry["evidence"])
+            if entry["step"] == step:
+                entry["evidence"]["updates"]["1"] = "1" * 64
+                forged(how, entry["evidence"], first)
+
+    rewritten(folder, forge)
+    findings = [finding for finding in verify(folder / "run").findings if finding.clients == (1,)]
+    assert [(UNFIT[how] in finding.text, finding.step) for finding in findings] == [(True, step)]
+
+
+@pytest.mark.parametrize("event", ["new key", "resumed"])
+def test_a_new_key_is_allowed_once_after_the_line_that_says_so(folder, event):
+    def forge(entry):
+        if entry["event"] == "recorded" and entry["step"] >= 2:
+            signed_anew(entry["evidence"], "1", KEYS[7])
+        elif entry["event"] == "enrolled" and entry["client"] == 1:
+            entry |= {"event": event}
+
+    rewritten(folder, forge)
+    found = verify(folder / "run")
+    assert found.findings == ()
+    assert "More than one key, to be compared with the roster: client 1." in found.evidence
+
+    def back(entry):
+        if entry["event"] == "recorded" and entry["step"] == 3:
+            signed_anew(entry["evidence"], "1", KEYS[1])
+
+    rewritten(folder, back)
+    (finding,) = verify(folder / "run").findings
+    assert (finding.step, finding.clients) == (3, (1,))
+    assert UNFIT["another key"] in finding.text
+
+
+def test_a_trail_without_evidence_is_said(folder, with_updates, tmp_path):
+    rewritten(folder, lambda entry: entry.pop("evidence", None))
+    assert verify(folder / "run").evidence == (
+        "audit.jsonl has no evidence: nothing shows who sent which update, and what was made of it.",
+    )
+    shutil.copytree(with_updates, tmp_path / "kept")
+    rewritten(tmp_path / "kept", lambda entry: entry.pop("evidence", None))
+    assert {finding.kind for finding in verify(tmp_path / "kept" / "run").findings} == {"added"}
+
+
+def test_lines_without_evidence_and_updates_that_were_not_kept_are_said(folder):
+    def forge(entry):
+        if entry["event"] == "recorded" and entry["step"] == 2:
+            del entry["evidence"]
+
+    rewritten(folder, forge)
+    assert verify(folder / "run").evidence[1:] == (
+        "Without evidence: 1 line of the history.",
+        "Updates that were not kept cannot be compared with what clients signed.",
+    )
+
+
+@pytest.mark.parametrize("number", [10**9, 10**30, -1])
+def test_an_invented_number_of_lines_is_named_at_once(folder, number):
+    def forge(entry):
+        if entry["event"] == "ended":
+            entry["evidence"]["history"][0] = number
+
+    rewritten(folder, forge)
+    begun = time.monotonic()
+    (finding,) = verify(folder / "run").findings
+    assert ("in the evidence" if number == 10**9 else "holds no evidence") in finding.text or number == 10**30
+    assert time.monotonic() - begun < 5
+
+
+def test_evidence_is_found_however_its_line_is_written(folder):
+    path, chain, lines = folder / "run" / "audit.jsonl", HashChain(), []
+    for line in split(path.read_bytes()):
+        entry = {**json.loads(line), "before": chain.mark.link}
+        lines.append(json.dumps(entry, separators=(" , ", " : ")).replace('"evi', '"\\u0065vi').encode() + b"\n")
+        chain.add(lines[-1])
+    path.write_bytes(b"".join(lines))
+    seal(folder / "run", {})
+    assert "has the evidence of 4 lines" in verify(folder / "run").evidence[0]
+    (folder / "run" / "model.safetensors").write_bytes(b"x")
+    seal(folder / "run", {})
+    assert [finding.file for finding in verify(folder / "run").findings] == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("name", ["history.jsonl", "model.safetensors", "model.json", "updates/00000001.safetensors"])
+@pytest.mark.parametrize("what", ["a pipe", "a folder"])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_what_is_no_file_is_named_and_not_waited_for(with_updates, tmp_path, name, what, sealed):
+    shutil.copytree(with_updates, tmp_path / "copy")
+    path = tmp_path / "copy" / "run" / name
+    path.unlink()
+    os.mkfifo(path) if what == "a pipe" else path.mkdir()
+    if not sealed:
+        (tmp_path / "copy" / "run" / "seal.json").unlink()
+    found = verify(tmp_path / "copy" / "run")
+    assert name in {finding.file for finding in found.findings}
+    assert found.status == 1
+    with pytest.raises(ValueError, match="is no file"):
+        contents(path, 100)
+    with pytest.raises(ValueError, match="is no file"):
+        file_hash(path)
+
+
+def test_a_history_above_its_ceiling_is_said_to_be_one(folder, monkeypatch):
+    monkeypatch.setattr(
+        evidenced, "contents", lambda path, most: contents(path, 10_000_000 if "audit" in path.name else 9)
+    )
+    (finding,) = verify(folder / "run").findings
+    assert "is larger than 9 bytes" in finding.text
 
 
 def test_evidence_of_another_form_is_named(folder):

@@ -1,16 +1,17 @@
 """The comparison of a folder with the evidence in its audit trail: history, models and signatures of updates."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from phalanx.installation import installation
 from phalanx.reading import LARGEST_LINES, contents, from_json
-from phalanx.runs.evidence import StepEvidence
+from phalanx.runs.evidence import SignedUpdate, StepEvidence
 from phalanx.runs.files import inside
 from phalanx.runs.models import content
 from phalanx.runs.seal import DIGITS, Alteration, chain_of, file_hash, files_of_models, line_marks, located, split
@@ -19,6 +20,7 @@ from phalanx.runs.updates import KeptUpdates, file_of, kept_steps, read_kept
 from phalanx.wording import plural
 
 HISTORY = "history.jsonl"
+LARGEST_STEP = 10**12  # number of one
 
 
 class EvidenceComparison(NamedTuple):
@@ -51,7 +53,8 @@ class _EvidenceLine(msgspec.Struct, frozen=True):
     """The parts of a line of an audit trail that matter here."""
 
     event: str = ""
-    step: int = 0
+    step: Annotated[int, msgspec.Meta(ge=0, lt=LARGEST_STEP)] = 0
+    client: int | None = None
     evidence: StepEvidence | None = None
 
 
@@ -62,11 +65,15 @@ class InForce(NamedTuple):
         lines: of the history, by its number of lines then.
         last: of the end of the run, or of where it goes on; None if it has no such line.
         findings: lines whose evidence is none.
+        renewals: by client, the numbers of the lines that say that it has a new key.
+        resumed: the numbers of the lines from which the run goes on, under the roster of that time.
     """
 
     lines: Mapping[int, Evident]
     last: Evident | None
     findings: tuple[Alteration, ...]
+    renewals: Mapping[int, tuple[int, ...]] = {}
+    resumed: tuple[int, ...] = ()
 
 
 def in_force(folder: Path, name: str) -> InForce:
@@ -77,14 +84,20 @@ def in_force(folder: Path, name: str) -> InForce:
         name: of the trail.
     """
     lines, last, findings = dict[int, Evident](), None, list[Alteration]()
+    renewals, resumed = defaultdict[int, tuple[int, ...]](tuple), list[int]()
     for number, text in enumerate(split(contents(inside(folder, name), LARGEST_LINES)), 1):
-        if b'"evidence":' not in text:
-            continue
         try:
             found = from_json(text, _EvidenceLine)
+            if found.evidence is not None and found.evidence.history.lines < (found.event == "recorded"):
+                raise ValueError("its number of lines is too small")
         except ValueError as error:
-            findings.append(Alteration(name, "changed", f"holds no evidence: {error}", number))
+            if text.endswith(b"\n"):  # or its writer was killed
+                findings.append(Alteration(name, "changed", f"holds no evidence: {error}", number))
             continue
+        if found.event == "new key" and found.client is not None:
+            renewals[found.client] += (number,)
+        if found.event == "resumed":
+            resumed.append(number)
         if found.evidence is None:
             continue
         this = Evident(number, found.step, found.evidence)
@@ -94,7 +107,7 @@ def in_force(folder: Path, name: str) -> InForce:
             kept = found.evidence.history.lines
             lines = {count: one for count, one in lines.items() if count <= kept}
             last = this
-    return InForce(lines, last, (*findings,))
+    return InForce(lines, last, (*findings,), renewals, (*resumed,))
 
 
 def compare(folder: Path, name: str) -> EvidenceComparison:
@@ -108,8 +121,10 @@ def compare(folder: Path, name: str) -> EvidenceComparison:
         OSError: a file cannot be read.
     """
     known = in_force(folder, name)
+    kept, said = _updates(folder, name, known)
     if not known.lines:
-        return EvidenceComparison(known.findings)
+        sentence = f"{name} has no evidence: nothing shows who sent which update, and what was made of it."
+        return EvidenceComparison((*known.findings, *kept), (sentence,))
     history, models = _guarded(HISTORY, partial(_history, folder, known)), [*_models(folder, known)]
     signatures, checked = [*_signatures(name, known)], find_spec("cryptography") is not None
     signed = [client for one in known.lines.values() for client in one.evidence.signed]
@@ -119,8 +134,23 @@ def compare(folder: Path, name: str) -> EvidenceComparison:
     parts += [f"{plural(len(signed), 'signature')} of {plural(len({*signed}), 'client')}"] if signed and checked else []
     lacking = f" Signatures were not checked, which needs {installation('flower')}." if signed and not checked else ""
     sentence = f"{name} has the evidence of {', '.join(parts)}.{lacking}"
-    kept, said = _updates(folder, name, known)
-    return EvidenceComparison((*known.findings, *history, *models, *signatures, *kept), (sentence, *said))
+    findings = (*known.findings, *history, *models, *signatures, *kept)
+    return EvidenceComparison(findings, (sentence, *said, *_reservations(known)))
+
+
+def _reservations(known: InForce) -> Iterator[str]:
+    """Yield what the evidence does not show, in sentences."""
+    last = known.last.evidence.history.lines if known.last is not None else 0
+    if gaps := max(last, *known.lines) - len(known.lines):
+        yield f"Without evidence: {plural(gaps, 'line')} of the history."
+    if any(one.evidence.updates and not one.evidence.kept for one in known.lines.values()):
+        yield "Updates that were not kept cannot be compared with what clients signed."
+    keys = defaultdict[int, set[str]](set)
+    for one in known.lines.values():
+        for client, found in one.evidence.signed.items():
+            keys[client].add(found.key)
+    if renewed := [f"client {client}" for client in sorted(keys) if len(keys[client]) > 1]:
+        yield f"More than one key, to be compared with the roster: {', '.join(renewed)}."
 
 
 def _guarded(name: str, compared: Callable[[], Iterator[Alteration]]) -> list[Alteration]:
@@ -128,8 +158,8 @@ def _guarded(name: str, compared: Callable[[], Iterator[Alteration]]) -> list[Al
         return [*compared()]
     except FileNotFoundError:
         return [Alteration(name, "missing", "is missing")]
-    except ValueError:
-        return [Alteration(name, "changed", "leads out of its folder")]
+    except ValueError as error:
+        return [Alteration(name, "changed", f"cannot be compared: {error}")]
 
 
 def _history(folder: Path, known: InForce) -> Iterator[Alteration]:
@@ -137,6 +167,9 @@ def _history(folder: Path, known: InForce) -> Iterator[Alteration]:
     lines = split(contents(inside(folder, HISTORY), LARGEST_LINES))
     most = known.last.evidence.history.lines if known.last is not None else 0
     most = max(most, *known.lines)
+    if most > len(lines) + len(known.lines):  # more are missing than there is evidence of
+        yield Alteration(HISTORY, "missing", f"has {plural(len(lines), 'line')} of {most:,} in the evidence")
+        return
     old = [known.lines[k].evidence.line[:DIGITS] if k in known.lines else "" for k in range(1, most + 1)]
     new = line_marks(lines)
     ended = known.last is not None and known.last.evidence.history.lines >= max(known.lines)
@@ -187,6 +220,9 @@ def _updates(folder: Path, name: str, known: InForce) -> tuple[list[Alteration],
         found = _guarded(file_of(step), partial(_unfit_step, folder, step, evident[step]))
         findings += [finding._replace(step=step) for finding in found]
         compared += len(evident[step].updates)
+    for one in known.lines.values():  # of a run that keeps updates, no step lacks them
+        if one.evidence.updates and not one.evidence.kept and one.step < max(evident, default=0):
+            findings.append(Alteration(file_of(one.step), "missing", "is missing", step=one.step))
     return findings, [f"{plural(compared, 'kept update')} compared with {name}."] if evident else []
 
 
@@ -219,13 +255,46 @@ def _unfit_updates(file: str, kept: KeptUpdates, evidence: StepEvidence) -> Iter
 
 
 def _signatures(name: str, known: InForce) -> Iterator[Alteration]:
-    """Yield the updates whose signature is not of the key that is named."""
+    """Yield the updates that their client has not signed for this task of this run, with its key of that time."""
+    signs, session, used, keys = _signs(), "", set[str](), dict[int, str]()
+    renewals = dict[int, list[int]]()
+    for one in sorted(known.lines.values()):
+        evidence = one.evidence
+        for client in sorted({*evidence.updates, *evidence.signed}):
+            what, found = "", evidence.signed.get(client)
+            if found is None:
+                what = f"names an update that client {client} has not signed"
+            elif client not in evidence.updates:
+                what = f"names no update of client {client}, which has signed one"
+            elif not signs(client, found, evidence):
+                what = f"holds a signature that the key of client {client} has not made"
+            elif session not in ("", evidence.session):
+                what = f"holds a signature that client {client} has made in another run"
+            elif used & {found.nonce, found.digest}:
+                what = f"holds an answer of client {client} that was used before"
+            elif keys.get(client, found.key) != found.key and not _renewed(client, one.number, renewals, known):
+                what = f"names another key of client {client} than before, and no line says that it has a new one"
+            if what:
+                yield Alteration(name, "changed", what, one.number, one.step, (client,))
+            elif found is not None:
+                used |= {found.nonce, found.digest}
+                keys[client], session = found.key, evidence.session
+
+
+def _renewed(client: int, number: int, renewals: dict[int, list[int]], known: InForce) -> bool:
+    """Return whether a client has got a new key before a line; each counts once."""
+    # A roster that changed while the run was stopped leaves no line.
+    left = renewals.setdefault(client, [*known.renewals.get(client, ()), *known.resumed])
+    if not (earlier := [of for of in left if of < number]):
+        return False
+    left.remove(max(earlier))
+    return True
+
+
+def _signs() -> Callable[[int, SignedUpdate, StepEvidence], bool]:
+    """Return what checks a signature; without the package for it, what takes each for valid."""
     if find_spec("cryptography") is None:
-        return
+        return lambda client, found, evidence: True
     from phalanx.runs.signing import is_signed  # noqa: PLC0415  (needs a package that simulations do not)
 
-    for one in known.lines.values():
-        for client, found in one.evidence.signed.items():
-            if not is_signed(client, found, one.evidence):
-                what = f"holds a signature that the key of client {client} has not made"
-                yield Alteration(name, "changed", what, one.number, one.step, (client,))
+    return is_signed

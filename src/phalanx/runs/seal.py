@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from phalanx.reading import LARGEST_LINES, contents, from_json
+from phalanx.reading import LARGEST_LINES, contents, from_json, opened
 from phalanx.runs.files import inside, write_inside
 from phalanx.wording import shown
 
@@ -204,7 +204,7 @@ def seal(folder: Path, known: Mapping[str, Mark]) -> None:
 def _marked(path: Path) -> tuple[HashChain, tuple[str, ...]]:
     """Return the chain over the lines of a file, and the beginning of the SHA-256 of each."""
     chain = HashChain()
-    with path.open("rb") as file:  # line by line, as a history can be larger than the memory
+    with opened(path) as file:  # line by line, as a history can be larger than the memory
         return chain, tuple(chain.add(line)[:DIGITS] for line in file)
 
 
@@ -480,6 +480,6 @@ def _own_digest(known: _Seal) -> str:
 
 
 def file_hash(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
+    """Return the SHA-256 of a file, in hexadecimal; raise `ValueError` if it is a folder, a pipe or a device."""
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
