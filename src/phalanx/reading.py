@@ -10,9 +10,9 @@ import os
 import re
 import stat
 from functools import lru_cache
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -53,7 +53,7 @@ def table_reader(name: str) -> str:
     return "CSV" if plain.endswith((".csv", ".tsv")) else "Parquet" if lower.endswith((".parquet", ".pq")) else ""
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BufferedReader:
     """Open a file to read, which may be somebody else's: a pipe in its place is not waited for.
 
     Raises:
