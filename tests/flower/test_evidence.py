@@ -490,5 +490,20 @@ def test_a_kept_update_that_is_another_one_is_named_with_its_client(with_updates
     assert [finding.kind for finding in verify(run).findings] == ["added"]
 
 
+@pytest.mark.parametrize("field", ["result", "updates"])
+def test_a_replay_compares_each_step_with_the_trail(with_updates, tmp_path, field):
+    shutil.copytree(with_updates, tmp_path / "copy")
+
+    def forge(entry):
+        if entry["event"] == "recorded" and entry["step"] == 2:
+            evidence = entry["evidence"]
+            evidence[field] = "1" * 64 if field == "result" else {**evidence[field], "1": "1" * 64}
+
+    rewritten(tmp_path / "copy", forge)
+    replay = UpdateReplay(tmp_path / "copy" / "run", PLAN.algorithm, secret=True)
+    assert [step.same for step in replay.steps()] == [True, False, True]
+    assert "audit.jsonl; after the last step, model.safetensors" in replay.compared
+
+
 def test_without_the_option_nothing_is_kept(run):
     assert not (run[0] / "run" / "updates").exists()

@@ -1,9 +1,14 @@
 """Kept updates: the run's own algorithm comes to the same bytes, and what another one answers is exact."""
 
+import json
+import os
+import re
 import shutil
 
 import pytest
+import safetensors.torch
 import torch
+from safetensors import safe_open
 
 from compositions import ALGORITHMS
 from phalanx import LocalSGD, Run, Until, simulate
@@ -17,7 +22,7 @@ from phalanx.models import MLP
 from phalanx.rng import generator
 from phalanx.runs.replay import UpdateReplay
 from phalanx.runs.seal import SealError, check, seal
-from phalanx.runs.updates import kept_steps, read_kept
+from phalanx.runs.updates import file_of, kept_steps, read_kept
 from phalanx.runs.verification import verify
 from phalanx.simulation import Crashes, Lognormal
 from phalanx.weighting import Ignore, Truncate
@@ -217,6 +222,88 @@ def test_changed_updates_are_found_by_the_seal_and_by_the_replay(how, folder, ca
         assert "updates" in said.err.lower()
 
 
+def rewrite(folder, step, about=(), **tensors):
+    """Changes what a file of updates says and holds; a tensor of None is left out."""
+    path = folder / file_of(step)
+    with safe_open(path, "pt") as held:
+        said = {**json.loads(held.metadata()["phalanx"]), **dict(about)}
+        new = {name: held.get_tensor(name) for name in held.keys()} | tensors  # noqa: SIM118  (it is no mapping)
+    new = {name: value for name, value in new.items() if value is not None}
+    safetensors.torch.save_file(new, path, {"phalanx": json.dumps(said)})
+
+
+D = 34  # parameters of the model
+BFLOAT16 = {"transfer": "bfloat16", "sent": {"0": ["x"]}, "clients": [0], "versions": [0], "bases": [0]}
+INT8 = {**BFLOAT16, "transfer": "int8"}
+ALONE = {**{f"{i}": None for i in range(5)}, "losses": torch.zeros(1)}
+HOSTILE = {
+    "no model": (0, {}, {"model": None}, "lacks model"),
+    "a model of two dimensions": (0, {}, {"model": torch.zeros(2, 3)}, "model is no vector"),
+    "a model of integers": (0, {}, {"model": torch.zeros(D, dtype=torch.int64)}, "model is no vector"),
+    "nobody joined": (0, {"joined": {}}, {}, "names no clients"),
+    "a negative size": (0, {"joined": {"0": -5}}, {}, "negative or too large"),
+    "no examples": (0, {"joined": {"0": 0}}, {}, "reports no examples"),
+    "a huge size": (0, {"joined": {"0": 10**30}}, {}, "negative or too large"),
+    "no clients": (1, {"clients": [], "versions": [], "bases": []}, {}, "names no clients"),
+    "strangers": (1, {"clients": [0, 1, 2, 3, 9]}, {"4": None, "9": torch.zeros(D)}, "client 9, which never joined"),
+    "one client twice": (1, {"clients": [0, 0, 1, 2, 3]}, {}, "do not increase"),
+    "a negative base": (1, {"bases": [-1, 0, 0, 0, 0]}, {}, "negative or too large"),
+    "no such base": (1, {"bases": [1, 0, 0, 0, 0]}, {}, "lacks base.1"),
+    "a short base": (1, {"bases": [1, 0, 0, 0, 0]}, {"base.1": torch.zeros(3)}, "of another length"),
+    "too few bases": (1, {"bases": [0]}, {}, "of different number"),
+    "a huge version": (1, {"versions": [10**30, 0, 0, 0, 0]}, {}, "negative or too large"),
+    "something else": (1, {}, {"x": torch.zeros(1)}, "has no place for x"),
+    "too few losses": (1, {}, {"losses": torch.zeros(1)}, "losses and clients are of different number"),
+    "a short update": (1, {}, {"0": torch.zeros(10)}, "of another length"),
+    "an update of another type": (1, {}, {"0": torch.zeros(D, dtype=torch.float64)}, "of another type"),
+    "a short update of another type": (1, {}, {"0": torch.zeros(10, dtype=torch.bfloat16)}, "of another length"),
+    "an update of integers": (1, {}, {"0": torch.zeros(D, dtype=torch.int64)}, "0 is no vector"),
+    "an update without dimensions": (1, {}, {"0": torch.tensor(1.0)}, "0 is no vector"),
+    "a long reference": (1, {}, {"reference": torch.zeros(D + 1)}, "of another length"),
+    "bfloat16 as floats": (1, BFLOAT16, {**ALONE, "0.values": torch.zeros(D)}, "0.values is no vector"),
+    "bfloat16 without dimensions": (
+        *(1, BFLOAT16, {**ALONE, "0.values": torch.tensor(1, dtype=torch.uint16)}),
+        "0.values is no vector",
+    ),
+    "many scales": (
+        *(1, INT8, {**ALONE, "0.values": torch.zeros(1, dtype=torch.int8), "0.scales": torch.zeros(9)}),
+        "9 scales of 1 value",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_updates_that_cannot_be_are_refused_with_a_sentence(how, folder, capsys):
+    step, about, tensors, why = HOSTILE[how]
+    rewrite(folder, step, about, **tensors)
+    with pytest.raises(ValueError, match=re.escape(why)):
+        replayed(folder, FedAvg(Median(), Ignore()))
+    seal(folder, {})
+    assert main(["replay", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert why in said
+    assert "Traceback" not in said
+
+
+def test_a_pipe_in_place_of_updates_is_not_waited_for(folder):
+    (folder / file_of(2)).unlink()
+    os.mkfifo(folder / file_of(2))
+    with pytest.raises(ValueError, match="is no file"):
+        read_kept(folder, 2)
+
+
+@pytest.mark.parametrize("steps", [3, 4])
+def test_updates_of_another_run_do_not_come_to_the_saved_model(steps, folder, tmp_path, capsys):
+    plan = Run(data=DATA, clients=5, model=MLP((4,)), algorithm=FedAvg(Median(), Ignore()), until=Until(steps), seed=1)
+    kept(plan, tmp_path / "other")
+    shutil.rmtree(folder / "updates")
+    shutil.copytree(tmp_path / "other" / "updates", folder / "updates")
+    seal(folder, {})
+    assert [step.same for step in replayed(folder, plan.algorithm)] == [True] * (steps - 1) + [False]
+    assert main(["replay", str(folder)]) == 1
+    assert f"does not come to the same bytes in step {steps}" in capsys.readouterr().out
+
+
 def test_the_model_shows_that_an_update_was_changed(folder):
     path = folder / "updates" / "00000002.safetensors"
     text = bytearray(path.read_bytes())
@@ -227,7 +314,10 @@ def test_the_model_shows_that_an_update_was_changed(folder):
 
 def test_the_command_says_what_it_found(run, capsys):
     assert main(["replay", str(run)]) == 0
-    assert capsys.readouterr().out == "FedAvg(Median), the run's own, comes to the same bytes in 4 steps.\n"
+    assert capsys.readouterr().out == (
+        "FedAvg(Median), the run's own, comes to the same bytes in 4 steps.\n"
+        "Compared with what updates/ says of each step; after the last step, model.safetensors.\n"
+    )
     assert (
         main(["replay", str(run), "--algorithm", "FedAvg", "--algorithm.preprocess", "Ignore", "--without", "1"]) == 0
     )

@@ -31,7 +31,7 @@ class Replaying:
 
 
 def replay_command(options: Options, console: Console) -> int:
-    """Print what became of each step; return the exit status."""
+    """Print what each step comes to; return the exit status."""
     folder = options.folder
     if not (folder / CONFIG).is_file():
         raise InfeasibleError(f"{folder} holds no run. Name a folder that a run was written to, such as runs/NAME.")
@@ -60,6 +60,7 @@ def replay_command(options: Options, console: Console) -> int:
         )
         return 1
     console.print(f"{escape(_title(own))}, the run's own, comes to the same bytes in {plural(len(steps), 'step')}.")
+    console.print(f"Compared with {replay.compared}.", soft_wrap=True)
     return 0
 
 
@@ -81,8 +82,10 @@ def _table(steps: Sequence[ReplayedStep]) -> Table:
     for step in steps[:LISTED]:
         unused = [str(i) for i, verdict in step.verdicts.items() if not (verdict.accepted or verdict.waits)]
         share = f"{step.difference / step.length:.3f}" if step.difference is not None and step.length else "-"
-        told = f"lost: {shown(step.lost, 60)}" if step.lost else ", ".join(unused) or "-"
-        table.add_row(str(step.step), f"{step.length:.4g}", f"{step.difference or 0.0:.4g}", share, escape(told))
+        unused_or_lost = f"lost: {shown(step.lost, 60)}" if step.lost else ", ".join(unused) or "-"
+        table.add_row(
+            str(step.step), f"{step.length:.4g}", f"{step.difference or 0.0:.4g}", share, escape(unused_or_lost)
+        )
     if len(steps) > LISTED:
         table.caption = f"and {plural(len(steps) - LISTED, 'step')} more"
     return table

@@ -8,22 +8,32 @@ after the first difference, clients would have trained from other models, and se
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, is_dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
 
 from phalanx.algorithms.private import secretly
 from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
 from phalanx.promises import watched
-from phalanx.runs.models import content, others, served_alike
+from phalanx.runs.evidence import StepEvidence
+from phalanx.runs.evidenced import in_force
+from phalanx.runs.models import MODEL, Models, Tensors, content, others, served_alike
 from phalanx.runs.updates import KeptUpdates, kept_steps, read_kept
+
+AUDIT = "audit.jsonl"
 
 
 class ReplayedStep(NamedTuple):
-    """What became of a step.
+    """What the replay of a step has found.
 
     Args:
         step: its number.
-        same: whether the run's own algorithm came to the same bytes as it did then.
+        same: whether the run's own algorithm came to the same bytes as it did then, as far as the folder says it: in
+            the same file, in the audit trail, and after the last step in the saved model.
         length: Euclidean length of the run's own step.
         difference: Euclidean distance between the models after the step by the run's own algorithm and by the other
             one; None if nothing else was asked.
@@ -83,30 +93,61 @@ class UpdateReplay:
             InfeasibleError: the other algorithm cannot serve these clients, or keeps more than one model.
             ValueError: the updates are damaged, or those of a step are missing.
         """
-        start = read_kept(self.folder, 0)
+        start, evidence, last = read_kept(self.folder, 0), self._evidence, self._saved
         model, sizes = start.tensors["model"], dict(start.about.joined)
         states = _States(self.own, self.own.init(model.clone(), dict(sizes))[0])
         asked: _States | None = None
         if self.asks:
             algorithm, left = self.other or self.own, {i: n for i, n in sizes.items() if i not in self.without}
             asked = _States(algorithm, algorithm.init(model.clone(), left)[0])
-        known = {*sizes}
-        for expected, step in enumerate(kept_steps(self.folder), 1):
+        known, steps = {*sizes}, kept_steps(self.folder)
+        for expected, step in enumerate(steps, 1):
             if step != expected:
                 raise ValueError(f"The updates of step {expected} are missing in {self.folder}.")
             kept = read_kept(self.folder, step)
             known |= kept.about.joined.keys()
-            yield self._step(kept, states, asked, known)
+            if strange := sorted({*kept.about.clients} - known):
+                raise ValueError(
+                    f"Step {step} in {self.folder} holds an update of client {strange[0]}, which never joined."
+                )
+            found = self._step(kept, states, asked, known)
+            same = found.same and (evidence is None or _is_of(kept, evidence.get(step)))
+            if step == steps[-1] and last is not None:
+                same = same and last[0] == step and _holds(last[1], states.state.model)
+            yield found._replace(same=same)
         if strange := sorted(self.without - known):
             named = ", ".join(map(str, strange))
             raise InfeasibleError(f"No such client took part: {named}. Who did: {', '.join(map(str, sorted(known)))}.")
+
+    @cached_property
+    def _evidence(self) -> dict[int, StepEvidence] | None:
+        """What the audit trail says of each step with updates; None if there is no trail."""
+        if not (self.folder / AUDIT).exists():
+            return None
+        return {one.step: one.evidence for one in in_force(self.folder, AUDIT).lines.values() if one.evidence.updates}
+
+    @cached_property
+    def _saved(self) -> tuple[int, Tensors] | None:
+        """The step of the saved global model, and its values; None if there is none."""
+        try:
+            models = Models.load(self.folder)
+        except FileNotFoundError:
+            return None
+        return models.index.step, models.state()
+
+    @property
+    def compared(self) -> str:
+        """What each step is compared with, in words."""
+        trail = [] if self._evidence is None else [AUDIT]
+        model = [] if self._saved is None else [f"after the last step, {MODEL}"]
+        return "; ".join([", ".join(["what updates/ says of each step", *trail]), *model])
 
     def _step(self, kept: KeptUpdates, own: "_States", asked: "_States | None", known: Set[int]) -> ReplayedStep:
         about, before, version = kept.about, own.state.model, own.state.version
         early = {i: n for i, n in about.joined.items() if i in about.clients}
         late = {i: n for i, n in about.joined.items() if i not in early}
         own.join(early)
-        updates = kept.updates(before)
+        updates = kept.updates(before, own.algorithm.download_size(len(before)))
         tolerated = max(0, about.watched - about.bad) if own.algorithm.synchronous else about.watched
         own.advance(updates, tolerated, about.lost)
         length, difference, lost, verdicts = _distance(own.state.model, before), None, "", own.state.verdicts
@@ -166,6 +207,27 @@ def _moved(state: Any, values: Mapping[str, Any], title: str) -> Any:
         f"{title} keeps several models, those of its own earlier rounds: what it would have made of a round of another "
         "algorithm is not defined. Ask for one that keeps a single model, such as FedAvg with another rule."
     )
+
+
+def _is_of(kept: KeptUpdates, evidence: StepEvidence | None) -> bool:
+    """Return whether a step is that of the evidence: the updates, and the models after it."""
+    if evidence is None:
+        return False
+    updates = {client: content(kept.update(client)).hex() for client in kept.about.clients}
+    made = kept.about.result, kept.about.others
+    return (updates, made) == (evidence.updates, (evidence.result, evidence.others))
+
+
+def _holds(saved: Tensors, model: Vector) -> bool:
+    """Return whether all entries of a model are among those of a file, which has them in an order of its own."""
+    entries = [value.flatten() for value in saved.values() if value.dtype == model.dtype]
+    there, counts = np.unique(_bits(torch.cat([*entries, model[:0]])), return_counts=True)
+    needed, least = np.unique(_bits(model), return_counts=True)
+    return bool(np.isin(needed, there).all() and (counts[np.searchsorted(there, needed)] >= least).all())
+
+
+def _bits(vector: Vector) -> Shaped[np.ndarray, "_"]:
+    return vector.contiguous().view(torch.uint8).numpy().view(f"u{vector.element_size()}")
 
 
 def _distance(a: Vector, b: Vector) -> float:

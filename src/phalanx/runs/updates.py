@@ -22,17 +22,24 @@ from torch import Tensor
 
 from phalanx.core import ROUND_LOST, AnyState, InfeasibleError, Progress, Updates, Vector
 from phalanx.engine.guard import Guard
-from phalanx.reading import from_json
+from phalanx.reading import from_json, opened
 from phalanx.runs.files import inside, replacing, settle
 from phalanx.runs.models import Served, content, others
 from phalanx.training.vector import rows_as_matrix
-from phalanx.wording import plural
+from phalanx.wording import plural, shown
 
 UPDATES, START = "updates", "start"
 BLOCK = 256  # entries that share a scale
 LARGEST_STEP = 1 << 36  # bytes of the file of a step
 LARGEST_HEADER = 100_000_000  # bytes of what such a file says about its tensors
+LARGEST_NUMBER = 1 << 62  # of clients, versions, sizes and counts
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 Transfer = Literal["float32", "bfloat16", "int8"]
+TRAVELLING: dict[Transfer, dict[str, torch.dtype]] = {  # the arrays of an update that is not sent as it is
+    "float32": {},
+    "bfloat16": {"values": torch.uint16},
+    "int8": {"values": torch.int8, "scales": torch.float32},
+}
 
 
 class ArrayPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,9 +99,14 @@ class KeptUpdates(NamedTuple):
     about: KeptStep
     tensors: Mapping[str, Tensor]
 
+    @property
+    def travelled(self) -> bool:
+        """Whether updates are as they travelled, in another form than that of the model."""
+        return self.about.transfer != "float32" and bool(self.about.sent)
+
     def update(self, client: int) -> Vector:
         """Return the update of a client as the algorithm got it; raise `ValueError` if it is not there."""
-        if self.about.transfer == "float32" or not self.about.sent:
+        if not self.travelled:
             return self._tensor(f"{client}")
         values = self._tensor(f"{client}.values").numpy()
         out = torch.empty(len(values))
@@ -112,13 +124,15 @@ class KeptUpdates(NamedTuple):
                 continue
             plain = self.about.transfer == "float32"
             held = self._tensor(f"{client}" if plain else f"{client}.{part.name}")
-            yield hashlib.sha256(bytes.fromhex(part.header) + held.numpy().tobytes()).digest()
+            entries = held.view(torch.uint8).numpy().tobytes()
+            yield hashlib.sha256(bytes.fromhex(part.header) + entries).digest()
 
-    def updates(self, model: Vector) -> Updates:
+    def updates(self, model: Vector, size: int) -> Updates:
         """Return what the algorithm was given.
 
         Args:
             model: the global one before the step.
+            size: number of entries of what each client was sent.
 
         Raises:
             ValueError: something of it is not there, or of another shape.
@@ -126,9 +140,12 @@ class KeptUpdates(NamedTuple):
         about, losses = self.about, self._tensor("losses")
         bases = [model if k == 0 else self._tensor(f"base.{k}") for k in about.bases]
         rows = [self.update(client) for client in about.clients]
-        if any(row.shape != model.shape for row in rows):
-            raise ValueError(f"step {about.step} holds an update of another length than the model's")
         reference = self.tensors.get("reference")
+        vectors = [*rows, *([] if reference is None else [reference])]
+        if any(vector.shape != model.shape for vector in vectors) or any(len(base) != size for base in bases):
+            raise ValueError(f"step {about.step} holds a vector of another length than the model's")
+        if any(vector.dtype != model.dtype for vector in (*bases, *vectors)):
+            raise ValueError(f"step {about.step} holds a vector of another type than the model's")
         return Updates(about.clients, about.versions, tuple(bases), rows_as_matrix(rows), losses, reference)
 
     def _tensor(self, name: str) -> Tensor:
@@ -163,24 +180,73 @@ def read_kept(folder: Path, step: int) -> KeptUpdates:
     """Return what was kept of a step, in a folder that may be somebody else's.
 
     Raises:
-        ValueError: it is too large, damaged, or the file of another step.
+        ValueError: it is too large, damaged, of another step, or says what cannot be.
         FileNotFoundError: there is none.
     """
     path = inside(folder, file_of(step))
-    with path.open("rb") as file:
+    with opened(path) as file:
         size, head = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
     if size > LARGEST_STEP or head > LARGEST_HEADER:
         raise ValueError(f"{path} is larger than the updates of any step, {LARGEST_STEP:,} bytes.")
     try:
-        with safe_open(path, "pt") as opened:
-            about = from_json((opened.metadata() or {}).get("phalanx", "").encode(), KeptStep)
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (it is no mapping)
+        with safe_open(path, "pt") as held:
+            about = from_json((held.metadata() or {}).get("phalanx", "").encode(), KeptStep)
+            tensors = {name: held.get_tensor(name) for name in held.keys()}  # noqa: SIM118  (it is no mapping)
+        kept = KeptUpdates(about, tensors)
+        if why := next(_unfit(kept, step), ""):
+            raise ValueError(why)
     except (SafetensorError, ValueError) as error:
-        raise ValueError(f"{path} holds no updates of a step: {error}") from error
-    lengths = {len(about.clients), len(about.versions), len(about.bases)}
-    if about.step != step or len(lengths) != 1:
-        raise ValueError(f"{path} holds no updates of step {step}.")
-    return KeptUpdates(about, tensors)
+        raise ValueError(f"{path} holds no updates of step {step}: {error}") from error
+    return kept
+
+
+def _unfit(kept: KeptUpdates, step: int) -> Iterator[str]:
+    """Yield what about the updates of a step cannot be, whoever wrote it; after the first, nothing more is sure."""
+    about = kept.about
+    if about.step != step:
+        yield f"it is the file of step {about.step}"
+    numbers = (*about.clients, *about.versions, *about.bases, *about.joined, *about.joined.values())
+    if any(not 0 <= number < LARGEST_NUMBER for number in (*numbers, about.watched, about.bad)):
+        yield "a number is negative or too large"
+    if 0 in about.joined.values():
+        yield "a client reports no examples"
+    if not (about.clients if step else about.joined):
+        yield "it names no clients"
+    if [*about.clients] != sorted({*about.clients}):
+        yield "its clients do not increase"
+    if not len(about.clients) == len(about.versions) == len(about.bases):
+        yield "clients, versions and bases are of different number"
+    yield from _unfit_tensors(kept, _kinds(kept) if step else {"model": FLOATS})
+
+
+def _unfit_tensors(kept: KeptUpdates, kinds: Mapping[str, tuple[torch.dtype, ...]]) -> Iterator[str]:
+    about, tensors = kept.about, kept.tensors
+    for name in sorted((kinds.keys() ^ tensors.keys()) - {"reference"}):
+        yield f"it {'lacks' if name in kinds else 'has no place for'} {shown(name)}"
+    for name, vector in tensors.items():
+        if vector.ndim != 1 or vector.dtype not in kinds.get(name, FLOATS):
+            yield f"{shown(name)} is no vector of the type that belongs there"
+    if about.step and len(tensors["losses"]) != len(about.clients):
+        yield "losses and clients are of different number"
+    for client in about.clients if kept.travelled and about.transfer == "int8" else ():
+        values, scales = len(tensors[f"{client}.values"]), len(tensors[f"{client}.scales"])
+        if scales != -(-values // BLOCK):
+            yield f"client {client} has {plural(scales, 'scale')} of {plural(values, 'value')}"
+
+
+def _kinds(kept: KeptUpdates) -> dict[str, tuple[torch.dtype, ...]]:
+    """Return the types that each tensor of a step can have, by its name."""
+    about = kept.about
+    kinds: dict[str, tuple[torch.dtype, ...]] = {"losses": FLOATS}
+    kinds |= {f"base.{number}": FLOATS for number in about.bases if number}
+    for client in about.clients:
+        if not kept.travelled:
+            kinds[f"{client}"] = FLOATS
+            continue
+        parts = [part.name for part in about.sent.get(client, ()) if isinstance(part, ArrayPart)]
+        known = TRAVELLING[about.transfer]
+        kinds |= {f"{client}.{name}": (known.get(name, torch.float32),) for name in (*known, *parts)}
+    return kinds
 
 
 class UpdateKeeper:
@@ -263,7 +329,7 @@ class UpdateKeeper:
             if not arrays:
                 tensors[f"{client}"] = row
             for name, data in arrays.items():
-                kind = {"values": torch.uint16 if self._transfer == "bfloat16" else torch.int8}.get(name, torch.float32)
+                kind = TRAVELLING[self._transfer].get(name, torch.float32)
                 tensors[f"{client}.{name}"] = torch.frombuffer(bytearray(data), dtype=kind)
         tensors["losses"] = updates.losses
         if updates.reference is not None:
