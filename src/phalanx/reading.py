@@ -22,6 +22,7 @@ from phalanx.wording import shown
 
 DEEPEST = 50  # collections in one another
 CHUNK = 1 << 20  # bytes
+AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # to open: a pipe is not waited for, and files are as always; not on Windows
 LARGEST_PART = 1 << 28  # bytes of a file of a record that is read at once
 LARGEST_LINES = 1 << 32  # bytes of a file of lines: a history, an audit trail, the records of a study
 MOST = 100_000  # values, each as often as its aliases repeat it
@@ -60,21 +61,26 @@ def opened(path: Path) -> BufferedReader:
         ValueError: it is a folder, a pipe or a device.
         OSError: it cannot be read.
     """
-    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # which says nothing to files
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | AT_ONCE))  # noqa: SIM115  (it is returned)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
         raise ValueError(f"{path} is no file. Put the file itself in its place.")
-    return os.fdopen(number, "rb")
+    return file
 
 
-def contents(path: Path, most: int) -> bytes:
+def contents(path: Path, most: int, *, own: bool = False) -> bytes:
     """Return what a file holds, which is at most so many bytes.
+
+    Args:
+        path: of the file.
+        most: the largest number of bytes.
+        own: whether the user has named it as a file of their own, which may be a pipe, as in `--config <(command)`.
 
     Raises:
         ValueError: it holds more, or is no file.
         OSError: it cannot be read.
     """
-    with opened(path) as file:
+    with path.open("rb") if own else opened(path) as file:
         held = os.fstat(file.fileno()).st_size
         data = file.read(held) if held <= most else b""
         data += _up_to(file, most + 1 - len(data)) if held <= most else b""  # of what says no size, or grows

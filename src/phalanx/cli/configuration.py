@@ -154,7 +154,7 @@ def from_file(path: Path) -> dict[Any, Any]:
     """
     name = shown(str(path), PATH)
     try:
-        content = decoded(contents(path, FILE), name)
+        content = decoded(contents(path, FILE, own=True), name)
     except FileNotFoundError:
         raise ConfigurationError(f"The configuration file {name} does not exist.") from None
     except OSError as error:

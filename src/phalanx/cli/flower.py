@@ -22,7 +22,7 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Digits
 from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.flower import live
-from phalanx.flower.audit import AUDIT, Entry, read
+from phalanx.flower.audit import Entry, read
 from phalanx.flower.certificates import (
     CA,
     CA_KEY,
@@ -36,13 +36,23 @@ from phalanx.flower.certificates import (
 )
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.files import replace_durably
-from phalanx.flower.identity import COORDINATOR_KEY, EnrolmentRequest, Roster, as_text, load_key, new_key, public_text
+from phalanx.flower.identity import (
+    COORDINATOR_KEY,
+    ROSTER,
+    EnrolmentRequest,
+    Roster,
+    as_text,
+    load_key,
+    new_key,
+    public_text,
+)
 from phalanx.flower.kit import COORDINATOR, OFFLINE, SITES, Consortium, write_kit
-from phalanx.flower.local import LOGS, ROSTER, LocalFederation
+from phalanx.flower.local import LOGS, LocalFederation
 from phalanx.flower.register import SERVED
 from phalanx.flower.status import STATUS
 from phalanx.flower.upload_counter import ASKED
 from phalanx.runs.checkpoint import Header, peek
+from phalanx.runs.files import AUDIT
 from phalanx.runs.lock import LOCK, exclusive
 from phalanx.runs.models import MODEL
 from phalanx.runs.record import CHECKPOINT, SUMMARY, Record

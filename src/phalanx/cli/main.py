@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 import phalanx
-from phalanx.cli import advice, options
+from phalanx.cli import advice, flower_options, options
 from phalanx.cli.parser import Options, Parser
 from phalanx.errors import NotInRecordError, StalledError
 from phalanx.signals import ignore_stop_signals, stopped_like_ctrl_c
@@ -58,8 +58,8 @@ COMMANDS = {
     "doctor": Command(options.DOCTOR, options.doctor, "phalanx.cli.doctor", "doctor_command"),
 }
 FLOWER = {
-    name: Command(description, partial(options.flower, name), "phalanx.cli.flower", name)
-    for name, description in options.FLOWER_ACTIONS.items()
+    name: Command(description, partial(flower_options.flower, name), "phalanx.cli.flower", name)
+    for name, description in flower_options.FLOWER_ACTIONS.items()
 }
 SCHEMA = {
     "init": Command(options.SCHEMA_INIT, options.schema_init, "phalanx.cli.schema", "init_command"),
@@ -69,7 +69,7 @@ SCHEMA = {
     ),
     "scale": Command(options.SCHEMA_SCALE, options.schema_scale, "phalanx.cli.schema", "scale_command"),
 }
-GROUPS = {"schema": (options.SCHEMA, SCHEMA), "flower": (options.FLOWER, FLOWER)}  # commands of a command
+GROUPS = {"schema": (options.SCHEMA, SCHEMA), "flower": (flower_options.FLOWER, FLOWER)}  # commands of a command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,7 +21,7 @@ LISTED = 40  # steps that the table lists, at most
 
 @dataclass(frozen=True)
 class Replaying:
-    """What is asked.
+    """What gets the updates.
 
     Args:
         algorithm: what gets the updates, with its rule and its weights, as in `phalanx run`; null: the run's own.
@@ -41,13 +41,15 @@ def replay_command(options: Options, console: Console) -> int:
     other = options.draft.make(Replaying).algorithm
     config = configuration_of(folder)
     with reading(trust=options.trust):
-        draft = Draft(Own)
+        draft = Draft(Replaying)
         draft.set("algorithm", config.get("algorithm"))
-        own = draft.make(Own).algorithm
+        own = draft.make(Replaying).algorithm
+    if own is None:
+        raise InfeasibleError(f"{folder / CONFIG} names no algorithm, so that the run cannot be replayed.")
     replay = UpdateReplay(folder, own, other, frozenset(options.without), secret=config.get("engine") == "flower")
     steps = [*replay.steps()]
     differing = [step.step for step in steps if not step.same]
-    if replay.asks:
+    if replay.differs:
         console.print(_table(steps))
         for sentence in _answer(steps, other or own, replay.without):
             console.print(escape(sentence), soft_wrap=True)
@@ -64,28 +66,20 @@ def replay_command(options: Options, console: Console) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class Own:
-    """The part of a run's configuration that is replayed."""
-
-    algorithm: Algorithm
-
-
 def _title(algorithm: Algorithm) -> str:
     return f"{algorithm.title}({algorithm.rule.title})" if algorithm.rule is not None else algorithm.title
 
 
 def _table(steps: Sequence[ReplayedStep]) -> Table:
     table = Table(title="Each step, from the model that the run had before it", title_justify="left")
-    for heading in ("step", "length of the run's step", "difference", "share", "not used"):
+    for heading in ("step", "length of the run's step", "difference", "of its length", "not used"):
         table.add_column(heading, justify="right")
     for step in steps[:LISTED]:
         unused = [str(i) for i, verdict in step.verdicts.items() if not (verdict.accepted or verdict.waits)]
+        differs = "-" if step.difference is None else f"{step.difference:.4g}"
         share = f"{step.difference / step.length:.3f}" if step.difference is not None and step.length else "-"
         unused_or_lost = f"lost: {shown(step.lost, 60)}" if step.lost else ", ".join(unused) or "-"
-        table.add_row(
-            str(step.step), f"{step.length:.4g}", f"{step.difference or 0.0:.4g}", share, escape(unused_or_lost)
-        )
+        table.add_row(str(step.step), f"{step.length:.4g}", differs, share, escape(unused_or_lost))
     if len(steps) > LISTED:
         table.caption = f"and {plural(len(steps) - LISTED, 'step')} more"
     return table

@@ -178,7 +178,7 @@ def _data(path: Path) -> bytes:
         raise ValueError(f"There is no file {path}.")
     if path != STANDARD_INPUT and path.is_dir():
         raise ValueError(f"{path} is a folder. Name a CSV or JSON file in it.")
-    return sys.stdin.buffer.read() if path == STANDARD_INPUT else contents(path, LARGEST)
+    return sys.stdin.buffer.read() if path == STANDARD_INPUT else contents(path, LARGEST, own=True)
 
 
 def _clean(data: bytes, text: str, client_column: str | None, size_column: str | None) -> ReportedSizes | None:

@@ -1,6 +1,7 @@
 """Rounds whose messages another framework carries: the updates that it hands over are checked, combined and judged.
 
-It decides who is asked and how long is waited.  A malformed update is invalid, with the reason, and the round goes on.
+It decides whom a task is sent to, and how long is waited.  A malformed update is invalid, with the reason, and the
+round goes on.
 """
 
 import logging
@@ -52,7 +53,7 @@ class Combined(NamedTuple):
 
 
 class HostedRounds:
-    """The rounds of a run, and what became of each update.
+    """The rounds of a run, with the verdict on each update.
 
     Args:
         aggregator: the rule for the updates of a round.
@@ -97,12 +98,12 @@ class HostedRounds:
             for remark in beyond_tolerance(self.preprocess, self.aggregator):
                 warnings.warn(remark, stacklevel=3)
 
-    def begin(self, number: int, asked: int, known: int) -> None:
+    def begin(self, number: int, sent: int, known: int) -> None:
         """Compute and say what is promised for rounds of so many of the known clients, of which some may not answer.
 
         Args:
             number: of the round, from 1 on. Once something is promised, later rounds change nothing.
-            asked: clients of this round.
+            sent: clients of this round.
             known: clients that there are.
 
         Raises:
@@ -110,11 +111,11 @@ class HostedRounds:
             TooManyRowsError: likewise.
             InfeasibleError: rounds cannot tolerate as many attackers as they must.
         """
-        if number == 1 and (error := wrong_number(self.aggregator, asked)) is not None:
+        if number == 1 and (error := wrong_number(self.aggregator, sent)) is not None:
             raise error
-        if self.promise is not None or not asked:
+        if self.promise is not None or not sent:
             return
-        setting = Setting(max(known, asked), drawn=asked if asked < known else None, lossy=True, joins=True)
+        setting = Setting(max(known, sent), drawn=sent if sent < known else None, lossy=True, joins=True)
         try:
             self.promise = promise(FedAvg(self.aggregator, self.preprocess), setting, f=self.tolerate)
         except InfeasibleError as error:
@@ -128,7 +129,7 @@ class HostedRounds:
         self,
         number: int,
         base: Vector,
-        asked: Collection[int],
+        recipients: Collection[int],
         answers: Iterable[tuple[int, Submitted]],
         *,
         invalid: Mapping[int, str],
@@ -139,7 +140,7 @@ class HostedRounds:
         Args:
             number: of the round, from 1 on.
             base: the model that was sent, (d,).
-            asked: the clients that it was sent to.
+            recipients: the clients that it was sent to.
             answers: what came, by client; a client's second answer is invalid.
             invalid: the reasons of those who answered something else.
             lost: the reasons of those who did not answer, where they are known.
@@ -155,9 +156,9 @@ class HostedRounds:
                 continue
             sizes.setdefault(client, sized)
             taken.append(Reply(client, number, answer.delta, 0.0))
-        checked = self.guard.inspect(taken, {client: Sent(number, base) for client in asked}, number, base)
+        checked = self.guard.inspect(taken, {client: Sent(number, base) for client in recipients}, number, base)
         self.invalid[number] = wrong = {**wrong, **checked.invalid}
-        silent = {*asked} - sizes.keys() - wrong.keys() - lost.keys()
+        silent = {*recipients} - sizes.keys() - wrong.keys() - lost.keys()
         self.lost[number] = {**lost, **dict.fromkeys(silent, "it did not answer before the round ended")}
         for what, found in (("invalid", wrong), ("lost", self.lost[number])):
             for client, why in sorted(found.items()):

@@ -61,7 +61,6 @@ from phalanx.runs.schema import to_json
 from phalanx.runs.seal import HashChain, Mark, breaks, chain_of, split
 from phalanx.runs.transparency import MerkleTree
 
-AUDIT = "audit.jsonl"
 MARKS = ("begun", "resumed", "ended")  # of the run, which are written each time
 AT_A_TIME = (  # events that happen at a time, not in a step
     *("suspended", "re-admitted", "revoked", "new key", "turned away"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from phalanx.core import InfeasibleError
+from phalanx.runs.files import settle
 
 if sys.platform != "win32":
     import fcntl
@@ -72,18 +73,7 @@ def replace_durably(path: Path, content: bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    _settle(path.parent)
-
-
-def _settle(folder: Path) -> None:
-    """Bring the names of the files in a folder to the disk."""
-    if sys.platform == "win32":  # folders cannot be opened there
-        return
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    settle(path.parent)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from phalanx.wording import shown, visible
 
 LARGEST = 100_000_000  # bytes of a roster
 FIELDS = ("id", "name", "key", "term", "revoked")  # of an entry in the roster
+ROSTER = "roster.yaml"  # file of the roster, where nothing else is said
 COORDINATOR_KEY = "coordinator.pem"  # file of the coordinator's private key, next to the roster
 LARGEST_REQUEST = 10_000  # bytes
 LONGEST_NAME = 100  # characters

@@ -28,8 +28,8 @@ from phalanx.core import InfeasibleError
 from phalanx.data.table_schema import SCHEMA_FILE, Schema
 from phalanx.fields import CheckedFields, NonNegativeInt
 from phalanx.flower.certificates import CA, CA_KEY, authorities_of, general_name, make_certificates, make_secret
-from phalanx.flower.identity import COORDINATOR_KEY, LONGEST_NAME, Roster, alike, new_key, public_text
-from phalanx.reading import contents, decoded, load
+from phalanx.flower.identity import COORDINATOR_KEY, LONGEST_NAME, ROSTER, Roster, alike, new_key, public_text
+from phalanx.reading import contents, decoded, in_words, load
 from phalanx.wording import shown, visible
 
 COORDINATORS = {  # files of the coordinator: the template, and the name
@@ -42,7 +42,6 @@ LARGEST = 1_000_000  # bytes of the description of a consortium
 FOLDER = "/srv/phalanx"  # where the files lie on each machine
 LOOPBACK_DAYS = 3650  # of the certificate that only the coordinator's own machine sees
 COORDINATOR, OFFLINE, SITES = "coordinator", "offline", "sites"  # folders of a kit
-ROSTER = "roster.yaml"
 SUPERLINK_PORT = 8000  # in the units and the proxy's configuration
 
 
@@ -113,13 +112,14 @@ class Consortium(CheckedFields):
         if not path.is_file():
             raise InfeasibleError(f"There is no file {path}.")
         try:
-            found = load(decoded(contents(path, LARGEST), path.name), LARGEST)
+            found = load(decoded(contents(path, LARGEST, own=True), path.name), LARGEST)
             known = {field.name for field in fields(cls)}
             if isinstance(found, Mapping) and (unknown := sorted(map(str, {*found} - known))):
                 raise ValueError(f"it has no field {shown(unknown[0])}. Its fields are: {', '.join(sorted(known))}")
             made = msgspec.convert(found, cls, dec_hook=lambda kind, value: kind(value))
-        except (ValueError, msgspec.ValidationError) as error:
-            raise InfeasibleError(f"{path} describes no consortium: {error}.") from error
+        except ValueError as error:  # also msgspec's
+            said = in_words(str(error)).rstrip(".")
+            raise InfeasibleError(f"{path} describes no consortium: {said}.") from error
         return replace(made, schema=path.parent / made.schema)
 
 

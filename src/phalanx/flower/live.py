@@ -23,7 +23,8 @@ from rich.text import Text
 from phalanx.core import Verdict
 from phalanx.engine.suspicion import in_words as suspected
 from phalanx.flower.status import BEAT, STANDINGS, STATUS, ClientStatus, RunStatus, read
-from phalanx.runs.record import HISTORY, SUMMARY
+from phalanx.runs.files import HISTORY
+from phalanx.runs.record import SUMMARY
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.steps import read_step
 from phalanx.wording import percent, visible

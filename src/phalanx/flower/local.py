@@ -21,13 +21,13 @@ from typing import Any, ClassVar
 
 from phalanx.core import InfeasibleError
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates, make_node_key, make_secret
-from phalanx.flower.identity import COORDINATOR_KEY, EnrolmentRequest, Roster, new_key, public_text
+from phalanx.flower.identity import COORDINATOR_KEY, ROSTER, EnrolmentRequest, Roster, new_key, public_text
 from phalanx.signals import undisturbed
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 MARK = "PHALANX_FEDERATION"  # environment variable that identifies the processes of a federation
 HOST = "127.0.0.1"
-ROSTER, LOGS = "roster.yaml", "logs"
+LOGS = "logs"
 FAREWELL = 5.0  # seconds for the server's app to write its record and for Flower to disconnect
 
 

@@ -26,7 +26,7 @@ from phalanx.engine.guard import Guard
 from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Train
 from phalanx.engine.settings import LoopSettings
-from phalanx.flower.audit import AUDIT, Audit, Note
+from phalanx.flower.audit import Audit, Note
 from phalanx.flower.contract import UnderContract, check_outputs, inputs_of
 from phalanx.flower.files import only_for_owner
 from phalanx.flower.identity import Roster
@@ -43,7 +43,7 @@ from phalanx.numerics.memory import return_freed_memory
 from phalanx.runs.canonical import canonical, configuration, digest, source
 from phalanx.runs.checkpoint import Checkpoint, Origin
 from phalanx.runs.evidence import EvidenceMaker
-from phalanx.runs.files import write_inside
+from phalanx.runs.files import AUDIT, write_inside
 from phalanx.runs.history import Measure, nothing
 from phalanx.runs.lock import exclusive
 from phalanx.runs.models import ModelInputs, ModelKeeper, SavedModels, served_alike

@@ -68,10 +68,10 @@ class PhalanxStrategy(FlowersFedAvg):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.rounds = HostedRounds(aggregator, preprocess, guard, lost_rounds, tolerate, log=log, called="node")
-        self.verdicts, self.conduct = self.rounds.verdicts, self.rounds.conduct  # by round and node, as the next two
-        self.invalid, self.lost = self.rounds.invalid, self.rounds.lost
-        self.shares = self.rounds.shares  # by round: the most that as many nodes held of the weight
+        self._rounds = HostedRounds(aggregator, preprocess, guard, lost_rounds, tolerate, log=log, called="node")
+        self.verdicts, self.conduct = self._rounds.verdicts, self._rounds.conduct  # by round and node, as the next two
+        self.invalid, self.lost = self._rounds.invalid, self._rounds.lost
+        self.shares = self._rounds.shares  # by round: the most that as many nodes held of the weight
         self.reports = dict[int, dict[int, ClientReport]]()  # by round and node: of the model that the round made
         self._measured = {"examples": self.weighted_by_key, "loss": loss_key, "accuracy": accuracy_key}
         self._own_metrics = bool(options.get("train_metrics_aggr_fn"))
@@ -80,7 +80,7 @@ class PhalanxStrategy(FlowersFedAvg):
     @property
     def promise(self) -> Promise | None:
         """Of how many attackers are tolerated, from the first round on."""
-        return self.rounds.promise
+        return self._rounds.promise
 
     @override
     def configure_train(
@@ -94,7 +94,7 @@ class PhalanxStrategy(FlowersFedAvg):
         """
         self._arrays, self._asked = arrays, list(super().configure_train(server_round, arrays, config, grid))
         try:
-            self.rounds.begin(server_round, len(self._asked), len(list(grid.get_node_ids())))
+            self._rounds.begin(server_round, len(self._asked), len(list(grid.get_node_ids())))
         except (TooFewRowsError, TooManyRowsError) as error:
             raise InfeasibleError(
                 f"{error} A round has so many by fraction_train, min_train_nodes and min_available_nodes."
@@ -126,7 +126,7 @@ class PhalanxStrategy(FlowersFedAvg):
                 invalid.setdefault(node, str(error))
                 continue
             contents.setdefault(node, message)
-        delta, weights = self.rounds.end(server_round, base, [*asked.values()], answers, invalid=invalid, lost=lost)
+        delta, weights = self._rounds.end(server_round, base, [*asked.values()], answers, invalid=invalid, lost=lost)
         if delta is None:
             return None, None
         return _shaped(base + delta, self._arrays), self._metrics([(contents[i], w) for i, w in weights.items()])

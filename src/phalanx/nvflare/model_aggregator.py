@@ -53,7 +53,7 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
         settings: for the job's file, which is refused if it does not give back the same settings.
 
     Attributes:
-        rounds: what became of each update, by round from 1 on and by the client's number.
+        rounds: the verdicts, by round from 1 on and by the client's number.
         names: the client of each number.
 
     Raises:
@@ -118,9 +118,9 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
         number = {name: k for k, name in enumerate(self.names)}
         self._form = self._form or self._common([model for _, model in received])
         if self._form is None:
-            asked = {number[name] for name, _ in received}
+            senders = {number[name] for name, _ in received}
             self.rounds.lose(
-                self._number, asked, "too few results hold the same arrays: it is not known what a model is"
+                self._number, senders, "too few results hold the same arrays: it is not known what a model is"
             )
             return FLModel(params_type=ParamsType.DIFF, params={})
         form, read, invalid = self._form, list[tuple[int, Submitted]](), dict[int, str]()
@@ -130,8 +130,8 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
             except ValueError as error:
                 invalid.setdefault(number[name], str(error))
         d = sum(one.size for one in form.values() if _trains(one))
-        asked = {number[name] for name, _ in received}
-        delta, weights = self.rounds.end(self._number, torch.zeros(d), asked, read, invalid=invalid, lost={})
+        senders = {number[name] for name, _ in received}
+        delta, weights = self.rounds.end(self._number, torch.zeros(d), senders, read, invalid=invalid, lost={})
         measured = {number[name]: model.metrics or {} for name, model in reversed(received)}  # of each the first
         return FLModel(
             params_type=ParamsType.DIFF,

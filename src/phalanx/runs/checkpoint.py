@@ -32,10 +32,10 @@ from phalanx.core import InfeasibleError
 from phalanx.engine.loop import Snapshot
 from phalanx.fields import INFINITE, CheckedFields
 from phalanx.reading import LARGEST_PART
-from phalanx.runs.files import settle
+from phalanx.runs.files import HISTORY, settle
 from phalanx.runs.history import History
 from phalanx.runs.packing import Packed, Unpackable, pack, unpack
-from phalanx.runs.record import CHECKPOINT, HISTORY, read_lines
+from phalanx.runs.record import CHECKPOINT, read_lines
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.seal import Mark, check_resumed
 

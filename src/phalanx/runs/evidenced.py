@@ -12,14 +12,13 @@ import msgspec
 from phalanx.installation import installation
 from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.evidence import SignedUpdate, StepEvidence
-from phalanx.runs.files import inside
+from phalanx.runs.files import HISTORY, inside
 from phalanx.runs.models import content
 from phalanx.runs.seal import DIGITS, Alteration, chain_of, file_hash, files_of_models, line_marks, located, split
 from phalanx.runs.statements import fingerprint_of
 from phalanx.runs.updates import KeptUpdates, file_of, kept_steps, read_kept
 from phalanx.wording import plural
 
-HISTORY = "history.jsonl"
 LARGEST_STEP = 10**12  # number of one
 
 

@@ -2,10 +2,13 @@
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+HISTORY, AUDIT = "history.jsonl", "audit.jsonl"  # of a run: its steps; and of a deployment, what happened to clients
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -75,6 +78,8 @@ def clear_partial(folder: Path) -> None:
 
 def settle(folder: Path) -> None:
     """Write the entries of a folder to the disk: a new file may have no name there yet."""
+    if sys.platform == "win32":  # folders cannot be opened there
+        return
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -25,7 +25,7 @@ from phalanx.reading import LARGEST_LINES, LARGEST_PART, contents, from_json
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
 from phalanx.runs.display import brief, frame, html, plot
-from phalanx.runs.files import clear_partial, inside, write_inside
+from phalanx.runs.files import HISTORY, clear_partial, inside, write_inside
 from phalanx.runs.models import BEST, INDEX, Models, forget
 from phalanx.runs.predicting import meaning, predictions
 from phalanx.runs.schema import StepRecord, Summary, plain, to_json
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-CONFIG, HISTORY, SUMMARY, REPORT = "run.json", "history.jsonl", "summary.json", "report.html"
+CONFIG, SUMMARY, REPORT = "run.json", "summary.json", "report.html"
 CHECKPOINT = "checkpoint"  # of a run that is not over; see `phalanx.runs.checkpoint`
 T = TypeVar("T")
 

@@ -21,10 +21,9 @@ from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
 from phalanx.promises import watched
 from phalanx.runs.evidence import StepEvidence
 from phalanx.runs.evidenced import in_force
+from phalanx.runs.files import AUDIT
 from phalanx.runs.models import MODEL, Models, Tensors, content, others, served_alike
 from phalanx.runs.updates import KeptUpdates, kept_steps, read_kept
-
-AUDIT = "audit.jsonl"
 
 
 class ReplayedStep(NamedTuple):
@@ -36,8 +35,8 @@ class ReplayedStep(NamedTuple):
             the same file, in the audit trail, and after the last step in the saved model.
         length: Euclidean length of the run's own step.
         difference: Euclidean distance between the models after the step by the run's own algorithm and by the other
-            one; None if nothing else was asked.
-        verdicts: of the other algorithm, by client; of its own if nothing else was asked.
+            one; None without another one.
+        verdicts: of the other algorithm, by client; of its own without another one.
         lost: why the other algorithm would have lost the round; empty if it would not.
     """
 
@@ -56,7 +55,7 @@ class UpdateReplay:
     Args:
         folder: of the run.
         own: the run's algorithm.
-        other: what is asked for; None: the same.
+        other: what gets the updates; None: the same.
         without: clients whose updates are left out then, as if they did not take part.
         secret: whether the server drew noise that nobody can draw again, as real servers do.
 
@@ -82,8 +81,8 @@ class UpdateReplay:
             )
 
     @property
-    def asks(self) -> bool:
-        """Whether something else than the run's own algorithm is asked for."""
+    def differs(self) -> bool:
+        """Whether something else than the run's own algorithm, or fewer clients, are replayed."""
         return self.other is not None or bool(self.without)
 
     def steps(self) -> Iterator[ReplayedStep]:
@@ -96,10 +95,10 @@ class UpdateReplay:
         start, evidence, last = read_kept(self.folder, 0), self._evidence, self._saved
         model, sizes = start.tensors["model"], dict(start.about.joined)
         states = _States(self.own, self.own.init(model.clone(), dict(sizes))[0])
-        asked: _States | None = None
-        if self.asks:
+        another: _States | None = None
+        if self.differs:
             algorithm, left = self.other or self.own, {i: n for i, n in sizes.items() if i not in self.without}
-            asked = _States(algorithm, algorithm.init(model.clone(), left)[0])
+            another = _States(algorithm, algorithm.init(model.clone(), left)[0])
         known, steps = {*sizes}, kept_steps(self.folder)
         for expected, step in enumerate(steps, 1):
             if step != expected:
@@ -110,7 +109,7 @@ class UpdateReplay:
                 raise ValueError(
                     f"Step {step} in {self.folder} holds an update of client {strange[0]}, which never joined."
                 )
-            found = self._step(kept, states, asked, known)
+            found = self._step(kept, states, another, known)
             same = found.same and (evidence is None or _is_of(kept, evidence.get(step)))
             if step == steps[-1] and last is not None:
                 same = same and last[0] == step and _holds(last[1], states.state.model)
@@ -142,7 +141,7 @@ class UpdateReplay:
         model = [] if self._saved is None else [f"after the last step, {MODEL}"]
         return "; ".join([", ".join(["what updates/ says of each step", *trail]), *model])
 
-    def _step(self, kept: KeptUpdates, own: "_States", asked: "_States | None", known: Set[int]) -> ReplayedStep:
+    def _step(self, kept: KeptUpdates, own: "_States", another: "_States | None", known: Set[int]) -> ReplayedStep:
         about, before, version = kept.about, own.state.model, own.state.version
         early = {i: n for i, n in about.joined.items() if i in about.clients}
         late = {i: n for i, n in about.joined.items() if i not in early}
@@ -153,13 +152,13 @@ class UpdateReplay:
         length, difference, lost, verdicts = _distance(own.state.model, before), None, "", own.state.verdicts
         served = served_alike(own.algorithm, own.state, known - late.keys())
         same = (content(served.model).hex(), others(served)) == (about.result, about.others)
-        if asked is not None:
+        if another is not None:
             left = updates.of({*updates.clients} - self.without)
-            asked.move(before, version)
-            asked.join({i: n for i, n in early.items() if i not in self.without})
-            lost = asked.advance(left, 0, "") if len(left) else "no updates are left"
-            difference, verdicts = _distance(asked.state.model, own.state.model), asked.state.verdicts
-            asked.join({i: n for i, n in late.items() if i not in self.without})
+            another.move(before, version)
+            another.join({i: n for i, n in early.items() if i not in self.without})
+            lost = another.advance(left, 0, "") if len(left) else "no updates are left"
+            difference, verdicts = _distance(another.state.model, own.state.model), another.state.verdicts
+            another.join({i: n for i, n in late.items() if i not in self.without})
         own.join(late)
         return ReplayedStep(about.step, same, length, difference, verdicts if not lost else {}, lost)
 

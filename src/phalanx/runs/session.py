@@ -47,14 +47,14 @@ from phalanx.runs.checkpoint import (
     resumption,
 )
 from phalanx.runs.federation import Federation, population
-from phalanx.runs.files import write_inside
+from phalanx.runs.files import HISTORY, write_inside
 from phalanx.runs.history import History, Measure
 from phalanx.runs.lock import exclusive
 from phalanx.runs.models import CARD, THE_LAST, ModelKeeper, SavedModels, served_alike
 from phalanx.runs.plan import Run
 from phalanx.runs.preflight import ACCEPTED
 from phalanx.runs.provenance import conditions, provenance
-from phalanx.runs.record import HISTORY, Record
+from phalanx.runs.record import Record
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.seal import Mark, seal
 from phalanx.runs.summary import Ending, Population, RunInfo, ending, record_of

@@ -12,7 +12,7 @@ from phalanx.core import InfeasibleError
 from phalanx.installation import installation
 from phalanx.reading import LARGEST_LINES, contents
 from phalanx.runs.evidenced import compare as compare_evidence
-from phalanx.runs.files import inside
+from phalanx.runs.files import AUDIT, inside
 from phalanx.runs.record import SUMMARY, Record
 from phalanx.runs.seal import FOLDERS, SEAL, Alteration, breaks, examine, members, split
 from phalanx.wording import plural
@@ -95,11 +95,10 @@ def verify(folder: Path, witnesses: Sequence[Path] = (), coordinator: str = "") 
 
 def _with_evidence(folder: Path, found: Verification) -> Verification:
     """Return the verification with what the evidence in the audit trail says of files that the seal says nothing of."""
-    name = "audit.jsonl"
     known = {finding.file for finding in found.findings}
-    if name not in members(folder) or any(of.file == name and of.line is None for of in found.findings):
+    if AUDIT not in members(folder) or any(of.file == AUDIT and of.line is None for of in found.findings):
         return found
-    said = compare_evidence(folder, name)
+    said = compare_evidence(folder, AUDIT)
     findings = (*found.findings, *(finding for finding in said.findings if finding.file not in known))
     return found._replace(findings=findings, evidence=said.sentences)
 

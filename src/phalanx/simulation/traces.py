@@ -44,7 +44,7 @@ def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -
     path = Path(file)
     if not path.is_file():
         raise ValueError(f"There is no file {file}. Expected CSV with the columns {', '.join(needed)}.")
-    data = contents(path, LARGEST)
+    data = contents(path, LARGEST, own=True)
     lines = _lines(file, decoded(data, file))
     names = [cell.strip() for cell in next(lines, (1, []))[1]]
     _check_names(file, names, needed, optional)

@@ -1,0 +1,102 @@
+"""The options of `phalanx flower`."""
+
+from pathlib import Path
+
+from phalanx.cli.parser import Parser, path
+
+FLOWER = "Real clients over Flower: keys, the roster of who may take part, a local federation."
+FLOWER_ACTIONS = {
+    "up": "Start a federation on this machine, each client a process, and run the demonstration.",
+    "watch": "Watch a run that goes on: rounds, who is there, the last verdicts.",
+    "coordinator": "Make the key by which clients know a coordinator, and its roster, which is empty.",
+    "key": "Make a client's private key, and show the public one. The private key stays where it was made.",
+    "kit": "Write a consortium's kit: a folder for its coordinator, and an archive for each site.",
+    "node": "Be a client's SuperNode: wait for tasks of the coordinator, and carry them out.",
+    "request": "Sign a client's request to be enrolled, which proves that it holds its key.",
+    "certificates": "Make the certificates of a coordinator, for TLS.",
+    "enrol": "Enter a client in the roster, by the request that it has signed.",
+    "revoke": "Take a client out. A server that runs notices within seconds.",
+    "readmit": "Wipe out a client's strikes. A server that runs notices within seconds.",
+    "rotate": "Give a client a new key, by the request that it has signed with that.",
+    "roster": "Show who may take part.",
+}
+
+
+def flower(action: str) -> Parser:
+    """Return the parser of one action of `phalanx flower`."""
+    parser = Parser(f"phalanx flower {action}", FLOWER_ACTIONS[action])
+    if action == "up":
+        parser.add_argument("--clients", type=int, default=4, help="How many. (default: %(default)s)")
+        help_ = "Of the demonstration: rounds, or arrivals of an asynchronous algorithm; 5 if not given."
+        parser.add_argument("--steps", type=int, help=help_)
+        help_ = "FedAsync without an attacker, instead of Byzantine CFL with one in four."
+        parser.add_argument("--asynchronous", action="store_true", help=help_)
+        parser.add_argument("--app", type=path, help="A Flower app of your own, in place of the demonstration.")
+        help_ = "Where keys, logs and results go. (default: %(default)s)"
+        parser.add_argument("--folder", type=path, default=Path("runs/flower"), help=help_)
+        parser.add_argument("--again", action="store_true", help="Start over, even if a run was stopped in the folder.")
+    elif action == "kit":
+        parser.add_argument("consortium", type=path, help="A YAML file: `host`, `sites`, `schema`, `port`, `tolerate`.")
+        help_ = "Where it goes. (default: %(default)s)"
+        parser.add_argument("--folder", type=path, default=Path("kit"), help=help_)
+    elif action == "node":
+        _add_node(parser)
+    elif action == "watch":
+        parser.add_argument("folder", type=path, help="The run's: what the coordinator calls `folder`.")
+    elif action == "key":
+        parser.add_argument("file", type=path, help="Where the private key goes.")
+    elif action == "request":
+        parser.add_argument("name", help="Of the client, for people. No other client of the coordinator may have it.")
+        parser.add_argument("key", type=path, help="Its private key, as `phalanx flower key` made it.")
+        help_ = "The public key of the coordinator, as `phalanx flower coordinator` has shown it."
+        parser.add_argument("coordinator", help=help_)
+        help_ = "Where the request goes. (default: %(default)s)"
+        parser.add_argument("--out", "-o", type=path, default=Path("request.json"), metavar="FILE", help=help_)
+        parser.add_argument("--again", action="store_true", help="Write over a file that is there.")
+    elif action == "certificates":
+        parser.add_argument("hosts", nargs="*", help="Names and addresses under which clients reach it.")
+        help_ = "Where they go. (default: %(default)s)"
+        parser.add_argument("--folder", type=path, default=Path("certificates"), help=help_)
+        help_ = "For how long they are valid. (default: %(default)s)"
+        parser.add_argument("--days", type=int, default=365, help=help_)
+        help_ = "Replace the coordinator's certificate once half of its life is over. Clients need nothing new."
+        parser.add_argument("--renew", action="store_true", help=help_)
+        parser.add_argument("--again", action="store_true", help="Renew it now, however young it is.")
+        help_ = "The authority's key, if it is not in the folder."
+        parser.add_argument("--authority", type=path, metavar="FILE", help=help_)
+        help_ = "Make the authority that signs from the next renewal on; clients get ca.crt again, which holds both."
+        parser.add_argument("--next_authority", action="store_true", help=help_)
+    else:
+        _add_roster(parser, action)
+    return parser
+
+
+def _add_node(parser: Parser) -> None:
+    """Add the options of `flower-supernode` that a client needs, by Flower's names."""
+    parser.add_argument("--superlink", required=True, metavar="ADDRESS", help="The coordinator's, with the port.")
+    help_ = "The certificate by which it is known."
+    parser.add_argument("--root-certificates", type=path, required=True, metavar="FILE", help=help_)
+    help_ = "The key by which Flower authenticates this node, as `ssh-keygen` made it."
+    parser.add_argument("--auth-supernode-private-key", type=path, required=True, metavar="FILE", help=help_)
+    help_ = 'What the client\'s app reads, such as \'key="key.pem" table="patients.csv"\'.'
+    parser.add_argument("--node-config", required=True, metavar="TEXT", help=help_)
+    help_ = "Flower's list of those whose apps this node carries out; anybody's if it is not given."
+    parser.add_argument("--trusted-entities", type=path, metavar="FILE", help=help_)
+    help_ = "Where it listens for its own executor. (default: %(default)s)"
+    parser.add_argument("--host", default="127.0.0.1", help=help_)
+    parser.add_argument("--port", type=int, default=9094, help="Likewise. (default: %(default)s)")
+
+
+def _add_roster(parser: Parser, action: str) -> None:
+    help_ = "The file that the client made with `phalanx flower request`."
+    if action == "enrol":
+        parser.add_argument("request", type=path, help=help_)
+    elif action not in ("roster", "coordinator"):
+        parser.add_argument("client", help="Its name or its id.")
+    if action == "rotate":
+        parser.add_argument("request", type=path, help=help_)
+    if action == "readmit":
+        help_ = "Also if it was revoked, which is taken back."
+        parser.add_argument("--revoked", action="store_true", help=help_)
+    help_ = "The file of the roster. (default: %(default)s)"
+    parser.add_argument("--roster", type=path, default=Path("roster.yaml"), help=help_)
