@@ -133,6 +133,7 @@ def test_other_commands_and_options_that_there_are_not(capsys):
         (f"flower certificates {'x' * 300}", "A host must be an address such as 10.0.0.7, or a name"),
         (f"flower request {'A' * 9999} key.pem ed25519:x", "There is no key file key.pem"),
         ("flower rotate 1", "Give REQUEST as well, as in `phalanx flower rotate CLIENT REQUEST`"),
+        ("flower node --superlink a:1", "--node-config as well, as in `phalanx flower node --superlink ADDRESS --root"),
         ("check", "Give CLASS as well, as in `phalanx check CLASS`"),
     ],
 )

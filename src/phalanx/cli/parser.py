@@ -115,11 +115,17 @@ class Parser(ArgumentParser):
         if found := re.fullmatch(r"argument (\S+): expected (?:at least )?one argument", message):
             return f"{found[1].split('/')[0]} needs a value."
         if found := re.fullmatch(r"the following arguments are required: (.*)", message):
-            words = " ".join(name.upper() for name in found[1].split(", "))
-            named = (action for action in self._actions if not action.option_strings)
-            whole = " ".join(str(action.metavar or action.dest).upper() for action in named)
+            words = " ".join(name if name.startswith("-") else name.upper() for name in found[1].split(", "))
+            needed = (action for action in self._actions if action.required or not action.option_strings)
+            whole = " ".join(map(_with_value, sorted(needed, key=lambda action: bool(action.option_strings))))
             return self.missing or f"Give {words} as well, as in `{self.prog} {whole or words}`."
         return message
+
+
+def _with_value(action: Action) -> str:
+    """Return an argument as it is typed, with a word for its value."""
+    value = str(action.metavar or action.dest).upper()
+    return " ".join([*action.option_strings[:1], value])
 
 
 def path(text: str) -> Path:
