@@ -85,7 +85,7 @@ NASTY = {
 
 
 @pytest.mark.parametrize("what", NASTY)
-def test_a_malformed_result_is_invalid_and_the_round_goes_on(what):
+def test_a_malformed_result_is_invalid_and_the_round_goes_on(what, caplog):
     made, why = NASTY[what]
     honest = [result(name, change) for name, change in zip("abc", CHANGES, strict=False)]
     for order in ([*honest, made(CHANGES[3])], [made(CHANGES[3]), *honest]):
@@ -96,6 +96,7 @@ def test_a_malformed_result_is_invalid_and_the_round_goes_on(what):
         assert aggregator.names[client] == "d"
         assert why in said
         assert "\x1b" not in said
+        assert f"round 1, client d invalid: {said}" in caplog.text
 
 
 def test_a_second_result_of_a_client_is_invalid_and_so_are_results_of_nobody():

@@ -7,7 +7,7 @@ round goes on.
 import logging
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Real
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from phalanx.promises import Promise, promise, watched
 from phalanx.promises.audit import combine
 from phalanx.promises.remarks import beyond_tolerance
 from phalanx.weighting import AsReported, Preprocess, Truncate
-from phalanx.wording import plural
+from phalanx.wording import plural, visible
 
 LARGEST = 1e300  # of a metric
 
@@ -63,6 +63,7 @@ class HostedRounds:
         tolerate: attackers that each round must tolerate; None: as many as it can, which can be none.
         log: where it says what happens.
         called: what a client is called there.
+        name: returns the name of a client, for what is said.
 
     Raises:
         ValueError: lost rounds would be waited for.
@@ -78,6 +79,7 @@ class HostedRounds:
         *,
         log: logging.Logger,
         called: str = "client",
+        name: Callable[[int], str] = str,
     ) -> None:
         self.aggregator, self.preprocess = aggregator or Mean(), preprocess or AsReported()
         self.guard, self.lost_rounds, self.tolerate = guard or Guard(), lost_rounds or LostRounds(), tolerate
@@ -87,7 +89,7 @@ class HostedRounds:
         self.invalid = dict[int, dict[int, str]]()
         self.lost = dict[int, dict[int, str]]()
         self.conduct = dict[int, dict[int, Conduct]]()
-        self._log, self._called = log, called
+        self._log, self._called, self._name = log, called, name
         self._sizes = dict[int, int]()  # of clients that have answered with a valid update
         self._previous: Vector | None = None
         self._lost_in_a_row = 0
@@ -223,7 +225,7 @@ class HostedRounds:
 
     def _warn(self, event: str, number: int, client: int, what: str) -> None:
         fields = {"event": event, self._called: client, "step": number}
-        self._log.warning("round %d, %s %d %s", number, self._called, client, what, extra=fields)
+        self._log.warning("round %d, %s %s %s", number, self._called, visible(self._name(client)), what, extra=fields)
 
 
 def mean_metrics(weighed: Iterable[tuple[Mapping[str, object], float]]) -> dict[str, float]:

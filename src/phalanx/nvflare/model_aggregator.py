@@ -74,8 +74,9 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.expected_data_kind = DataKind.WEIGHT_DIFF
-        self.rounds = HostedRounds(aggregator, preprocess, guard, lost_rounds, tolerate, log=log)
         self.names = list[str]()
+        name = self.names.__getitem__
+        self.rounds = HostedRounds(aggregator, preprocess, guard, lost_rounds, tolerate, log=log, name=name)
         # A job's file has what stands in attributes of the parameters' names, and makes another aggregator of it.
         self.aggregator, self.preprocess = self.rounds.aggregator, self.rounds.preprocess
         self.guard, self.lost_rounds = self.rounds.guard, self.rounds.lost_rounds
