@@ -22,10 +22,11 @@ from phalanx.data import CSV, Dataset, Parquet, Schema
 from phalanx.data.table_schema import UnfitTableError
 from phalanx.data.table_statistics import rounded
 from phalanx.flower import Coordinator, InProcessGrid, Malformed, Participant, client_app, codec, coordinate
-from phalanx.flower.audit import AUDIT, read
+from phalanx.flower.audit import read
 from phalanx.flower.contract import CODES, refusal
 from phalanx.flower.gate import MISFIT, received
 from phalanx.models import MLP
+from phalanx.runs.files import AUDIT
 from phalanx.training import Regression
 
 FOR_TWO = dataclasses.replace(QUICK, least=2, enrolment=3.0)

@@ -8,10 +8,11 @@ import pytest
 
 from phalanx.cli.main import main
 from phalanx.data import Schema
-from phalanx.flower.audit import AUDIT, read
+from phalanx.flower.audit import read
 from phalanx.flower.demo import deal
 from phalanx.flower.gate import MISFIT
 from phalanx.flower.local import LocalFederation, marked
+from phalanx.runs.files import AUDIT
 from phalanx.runs.record import Record
 
 pytestmark = pytest.mark.slow

@@ -19,11 +19,12 @@ from phalanx.attacks import Gaussian, LazyFreeRider, Mimic, ReportSize, Rescale,
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.flower import InProcessGrid, Roster, client_app, coordinate, new_key
-from phalanx.flower.audit import AUDIT, read
+from phalanx.flower.audit import read
 from phalanx.flower.demo import DIGITS_SCHEMA, SAFE, as_table, deal, plan_of
 from phalanx.flower.identity import EnrolmentRequest, public_text
 from phalanx.flower.live import lines, status
 from phalanx.promises import Setting, promise
+from phalanx.runs.files import AUDIT
 from phalanx.training.evaluation import evaluate
 from phalanx.training.vector import FlatModule
 

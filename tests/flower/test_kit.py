@@ -124,10 +124,10 @@ def test_the_dashboard_shows_figures_that_there_are(described, tmp_path):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (("port: 4430", "port: 0"), "at `$.port`"),
+        (("port: 4430", "port: 0"), "port: expected an integer >= 1"),
         (("port: 4430", "tolerate: 2"), "tolerate must be below half of the 3 sites"),
         (("port: 4430", "prot: 443"), "it has no field prot"),
-        (("host: 127.0.0.1\n", ""), "missing required field `host`"),
+        (("host: 127.0.0.1\n", ""), "host is missing"),
         (("St. Mary's", "KLINIK  SÜD"), "Two sites are called klinik süd"),
         (("St. Mary's", '""'), "must have 1 to 100 visible characters"),
         (("St. Mary's", '"a\\nb"'), "must have 1 to 100 visible characters"),
@@ -167,6 +167,9 @@ def command_of(unit):
     """The command of a unit of systemd."""
     (found,) = re.findall(r"^ExecStart=((?:.*\\\n)*.*)$", unit.read_text(), re.MULTILINE)
     return shlex.split(found.replace("\\\n", " "))
+
+
+OF_ROOT = ("systemctl", "journalctl", "useradd", "venv")  # what would change the machine of the tests
 
 
 class Machine:
@@ -240,10 +243,8 @@ def test_three_sites_train_with_nothing_but_the_kit(described, tmp_path):
             with tarfile.open(tmp_path / "kit" / SITES / f"{archive}.tar.gz") as opened:
                 opened.extractall(site.folder, filter="data")
             shutil.copy(tmp_path / "data" / f"data-{k}.csv", site.folder / "patients.csv")
-            typed = [command for command in commands(tmp_path / "kit", archive) if "systemctl" not in command]
-            said = [
-                site.does(f"cd {FOLDER}; {line}") for line in typed if "journalctl" not in line and "cd " not in line
-            ]
+            typed = [line for line in commands(tmp_path / "kit", archive) if not any(word in line for word in OF_ROOT)]
+            said = [site.does(f"cd {FOLDER}; {line}") for line in typed if "cd " not in line]
             assert compared["fingerprint"] in said[0]
             assert said[1].strip() == compared["key"]
             shutil.copy(site.folder / "request.json", home.folder / "request.json")

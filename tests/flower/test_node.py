@@ -91,7 +91,7 @@ def test_without_its_files_it_does_not_begin(tmp_path, capsys):
         assert missing in said
 
 
-def until(fact, seconds=120.0):
+def until(fact, seconds=300.0):
     deadline = time.monotonic() + seconds
     while not fact() and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -14,12 +14,13 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import Rescale
 from phalanx.core import Progress
 from phalanx.flower import InProcessGrid, client_app, coordinate, participant_of
-from phalanx.flower.audit import AUDIT, Audit, read
+from phalanx.flower.audit import Audit, read
 from phalanx.flower.live import in_words, lines, status, view
 from phalanx.flower.metrics import PrometheusMetrics
 from phalanx.flower.status import STANDINGS
 from phalanx.report import render
 from phalanx.runs.federation import Federation
+from phalanx.runs.files import AUDIT
 
 PLAN = dataclasses.replace(SMALL, algorithm=FedAvg(TrimmedMean(0.25)), until=Until(5))
 LIAR = 2

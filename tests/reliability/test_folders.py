@@ -12,10 +12,10 @@ import pytest
 
 from phalanx import InfeasibleError, Record, Run, Until, simulate
 from phalanx.cli.main import main
-from phalanx.flower.audit import AUDIT, set_aside
+from phalanx.flower.audit import set_aside
 from phalanx.models import MLP
 from phalanx.runs.canonical import digest
-from phalanx.runs.files import inside, replacing, write
+from phalanx.runs.files import AUDIT, inside, replacing, write
 from phalanx.runs.lock import LOCK, exclusive
 from phalanx.runs.models import SavedModels
 from phalanx.runs.seal import SEAL

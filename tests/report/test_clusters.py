@@ -1,7 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import report_records as records
 
+from phalanx import Run, Until, simulate
+from phalanx.algorithms import FLHC
+from phalanx.models import MLP
 from phalanx.report import render
 from phalanx.report.clusters import ClusterNode, Clusters
 from phalanx.report.figures import cosines, norms, separation, tree
@@ -43,6 +48,23 @@ def test_splits_and_whether_they_tear_a_group(three: Clusters) -> None:
     assert [split.torn for split in Clusters(ClientLedger(record)).splits] == [False, False]
     records.alter(record, 0, group=None)
     assert Clusters(ClientLedger(record)).splits[0].torn is None
+
+
+def test_a_clustering_into_one_cluster_is_no_split_and_one_into_three_is() -> None:
+    plan = Run(clients=6, model=MLP(()), until=Until(2), algorithm=FLHC(rounds=0, clusters=1))
+    one = Clusters(ClientLedger(record := simulate(plan)))
+    assert [node.ended for node in one.nodes.values()] == [1, None]
+    assert one.splits == []
+    assert "Tree of clusters" not in render([record], "one")
+    record = simulate(replace(plan, algorithm=FLHC(rounds=0, clusters=3)))
+    ledger = ClientLedger(record)
+    parts = [Clusters(ledger).nodes[v].clients for v in Clusters(ledger).children(0)]
+    for shared in (False, True):  # the last two parts have a client of one group, or not
+        for group, part in enumerate(parts):
+            for client in part:
+                records.alter(record, client, group=1 if shared and group == 2 else group)
+        (split,) = Clusters(ClientLedger(record)).splits
+        assert (split.smaller, split.torn) == (min(map(len, parts)), shared)
 
 
 def test_curves_are_those_of_the_record(three: Clusters) -> None:

@@ -38,7 +38,7 @@ class Split(NamedTuple):
         step: of the split.
         cluster: that was split.
         alpha: largest cosine across the parts; NaN if there is none.
-        smaller: clients of the smaller part.
+        smaller: clients of the smallest part.
         torn: whether honest clients of one true group were separated; None if the truth is unknown.
     """
 
@@ -107,9 +107,9 @@ class Clusters:
 
     def _splits(self) -> Iterator[Split]:
         for v, node in self.nodes.items():
-            if node.ended is None:
-                continue
             parts = [self.nodes[child].clients for child in self.children(v)]
+            if node.ended is None or len(parts) < 2:  # a clustering can find one cluster
+                continue
             alpha = self.curve(v, "separation", "alpha_cross")
             at = {int(x): y for x, y in zip(*alpha, strict=True)}
             smaller = min(map(len, parts))
@@ -120,7 +120,7 @@ class Clusters:
         groups = [{about[c].group for c in part if c in about and self.ledger.truth[c] != BYZANTINE} for part in parts]
         if any(None in of for of in groups):
             return None
-        return bool(groups[0] & groups[1])
+        return sum(map(len, groups)) > len(set().union(*groups))
 
 
 def measured(history: "Sequence[StepRecord]") -> "list[StepRecord]":

@@ -75,7 +75,7 @@ def _counted(clusters: Clusters) -> str:
     """Return the number of splits in words, for the caption."""
     if not clusters.splits:
         return "No cluster was split in this run."
-    return f"{plural(len(clusters.splits), 'split')}: numbers count the clients of the smaller part."
+    return f"{plural(len(clusters.splits), 'split')}: numbers count the clients of the smallest part."
 
 
 def _judged(split: Split) -> str:
