@@ -1,6 +1,6 @@
 """Virtual environments of the libraries that benchmarks/rules.py and rounds.py compare with Phalanx.
 
-python benchmarks/peers.py FOLDER [byzfl byzpy flwr] [--torch-index https://download.pytorch.org/whl/cpu]
+python benchmarks/peers.py FOLDER [byzfl byzpy flwr torchjd] [--torch-index https://download.pytorch.org/whl/cpu]
 python benchmarks/peers.py FOLDER byzfl pfl flwr-simulation      # for benchmarks/rounds.py
 
 Makes FOLDER/byzfl, FOLDER/byzpy and so on, each a virtual environment of this Python, of 1.1 to 1.6 GB.
@@ -62,6 +62,7 @@ PEERS = {
         True,
         "import byzpy.aggregators.norm_wise, byzpy.aggregators.geometric_wise, byzpy.pre_aggregators",
     ),
+    "torchjd": Peer("torchjd==0.18.0", ("torch", "numpy"), False, "import torchjd.aggregation"),
     "flwr": Peer("flwr==1.41.0", ("numpy",), False, "import flwr.server.strategy.aggregate, flwr.serverapp.strategy"),
     "flwr-simulation": Peer(
         "flwr[simulation]==1.41.0",

@@ -15,19 +15,15 @@ Numbers are of use only on a machine that does nothing else; the load before the
 """
 
 import argparse
-import contextlib
 import csv
 import json
 import math
 import os
 import platform
-import queue
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -39,6 +35,8 @@ from contestants.conventions import CONVENTIONS, RANDOM_ROWS
 from contestants.workloads import HUGE, LARGE, STANDARD, Workload
 from peers import RULES, interpreter
 
+from phalanx.conformance.process import LibraryError, LibraryProcess, environment
+
 OURS = "ours"
 HERE = Path(__file__).parent
 PAUSE = 0.3  # seconds between turns, in which the threads of the one before stop to wait for work
@@ -46,82 +44,17 @@ TOLERANCE = 1e-4  # relative difference that float32 can explain
 SLOWER_FORM = 3.0  # a form that takes so many times the library's fastest one is not tried again
 
 
-class Failed(RuntimeError):
-    """A library failed; the table shows the message."""
-
-
-class Contestant:
-    """A library in a separate process, which is restarted if it had to be stopped."""
+class Contestant(LibraryProcess):
+    """A library in a process of its own environment."""
 
     def __init__(self, name: str, python: Path, threads: int, limit: float, memory: float) -> None:
-        self.name, self.python, self.threads, self.limit, self.memory = name, python, threads, limit, memory
-        self.process: subprocess.Popen[str] | None = None
-        self.answers: queue.Queue[str] = queue.Queue()
-
-    def ask(self, order: str, **details: Any) -> Any:
-        """Send an order and return the answer.
-
-        Raises:
-            Failed: the library raised, ran out of memory, or did not answer in time.
-        """
-        process = self.process or self._start()
-        assert process.stdin is not None
-        process.stdin.write(json.dumps({"order": order, **details}) + "\n")
-        process.stdin.flush()
-        try:
-            line = self.answers.get(timeout=self.limit)
-        except queue.Empty:
-            self.stop()
-            raise Failed(f"> {self.limit:g} s") from None
-        if not line:
-            self.stop()
-            raise Failed("died")
-        answer = json.loads(line)
-        if "error" in answer:
-            print(f"{self.name}: {answer['error']}", file=sys.stderr)
-            raise Failed("memory" if "MemoryError" in answer["error"] else "error")
-        return answer["answer"]
-
-    def close(self) -> None:
-        """Let the process end by itself, so that it can clean up."""
-        if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(10)
-        self.stop()
-
-    def stop(self) -> None:
-        """Kill the process and its descendants."""
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                if sys.platform == "win32":
-                    self.process.kill()
-                else:
-                    os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        self.process = None
-
-    def _start(self) -> "subprocess.Popen[str]":
-        self.answers = queue.Queue()
-        self.process = subprocess.Popen(
-            [self.python, "-m", "contestants.worker", self.name, str(self.threads), str(self.memory)],
-            cwd=HERE,
-            env=environment(self.threads),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
+        super().__init__(
+            (str(python), "-m", "contestants.worker", name, str(threads), str(memory)),
+            environment(threads) | {"PYTHONPATH": str(HERE.parent / "src")},
+            limit,
+            HERE,
         )
-        threading.Thread(target=self._listen, args=(self.process, self.answers), daemon=True).start()
-        return self.process
-
-    @staticmethod
-    def _listen(process: "subprocess.Popen[str]", answers: "queue.Queue[str]") -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            answers.put(line)
-        answers.put("")
+        self.name = name
 
 
 @dataclass
@@ -158,12 +91,6 @@ class Difference:
         return self.relative <= TOLERANCE or bool(self.convention)
 
 
-def environment(threads: int) -> dict[str, str]:
-    """Return the environment variables of a process with so many threads."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-    return {**os.environ, **dict.fromkeys(names, str(threads))}
-
-
 def measure(work: Workload, contestants: Sequence[Contestant], repeats: int) -> list[Measurement]:
     """Time a workload: each form once to warm up, then all forms in alternation, with another one first each time."""
     entered = [entry for contestant in contestants for entry in _warmed_up(work, contestant)]
@@ -190,7 +117,7 @@ def _forms(work: Workload, contestant: Contestant) -> list[str]:
     """Return the names of a contestant's forms; one empty name if it has none, one starting with "!" if it failed."""
     try:
         return contestant.ask("prepare", **asdict(work)) or [""]
-    except Failed as failed:
+    except LibraryError as failed:
         return [f"!{failed}"]
 
 
@@ -208,7 +135,7 @@ def _time(work: Workload, contestant: Contestant, measurement: Measurement) -> N
         _ready(work, contestant)
         time.sleep(PAUSE)
         measurement.milliseconds.append(contestant.ask("run", form=measurement.form))
-    except Failed as failed:
+    except LibraryError as failed:
         measurement.failure = str(failed)
 
 
@@ -246,7 +173,7 @@ def _saved(work: Workload, contestant: Contestant, folder: Path) -> Iterator[tup
         try:
             _ready(work, contestant)
             contestant.ask("run", form=form, path=str(path))
-        except Failed:
+        except LibraryError:
             continue
         yield form, path
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import yaml
 from peers import PEERS, interpreter
-from rules import Contestant, Failed
+from rules import Contestant, LibraryError
 
 VECTORS = Path(__file__).parent.parent / "tests" / "aggregators" / "published_vectors.yaml"
 TOLERANCE = {"torch": 1e-5}  # ByzFL turns tensors into float32
@@ -43,7 +43,7 @@ def _results(vector: Mapping[str, Any], contestant: Contestant, calls: int) -> d
     order = {"rule": vector["rule"], "parameters": parameters(vector), "matrix": vector["input"]}
     try:
         found = [contestant.ask("given", **order, weights=vector.get("weights")) for _ in range(calls)]
-    except Failed as failed:
+    except LibraryError as failed:
         return {str(failed): [None]}
     return {form: [results[form] for results in found] for form in found[0]} or {"without such a rule": [None]}
 

@@ -61,9 +61,14 @@ def test_what_a_benchmark_imports_from_here_is_there(path):
     for module, name in imports(path.read_text(encoding="utf-8")):
         if module.startswith("phalanx.ray"):
             pytest.importorskip("ray")
-        found = importlib.import_module(module)
-        if name and not hasattr(found, name):
-            importlib.import_module(f"{module}.{name}")
+        try:
+            found = importlib.import_module(module)
+            if name and not hasattr(found, name):
+                importlib.import_module(f"{module}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name not in PEERS:  # which run where they are installed
+                raise
+            pytest.skip(f"{error.name} is not installed")
 
 
 def test_imports_are_found_in_functions_and_in_text():

@@ -24,7 +24,7 @@ FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("engine",),
     ("simulation",),
     ("runs",),
-    ("contracts", "fairness", "observers", "ray"),
+    ("conformance", "contracts", "fairness", "observers", "ray"),
     ("report",),
     ("experiments",),
     ("phalanx",),  # what `import phalanx` offers

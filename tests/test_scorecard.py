@@ -1,56 +1,123 @@
-"""The scorecard: its page follows from the records, and our own column from our rules."""
+"""The cases on rules of libraries: the scorecard's page follows from the records, and our own column from our rules."""
 
-import importlib
 import json
+import re
+import runpy
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from phalanx.cli.main import main
+from phalanx.conformance import CASES, LIBRARIES, phalanx_rules, record, running
+from phalanx.conformance.outcomes import outcomes
+from phalanx.conformance.process import LibraryProcess
+from phalanx.conformance.suite import judged
+
 FOLDER = Path(__file__).parent.parent / "benchmarks"
+LIAR = '''"""A library with one rule, which is wrong in two ways."""
+
+import numpy as np
+
+from phalanx.conformance import RuleForm
+
+PACKAGES = ("numpy",)
 
 
-@pytest.fixture(scope="module")
-def benchmarks():
-    """The modules of the scorecard by name; nothing is left behind."""
-    before = {*sys.modules}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FOLDER)
-        names = ("conformance", "scorecard", "contestants.ours", "contestants.outcomes")
-        yield {name: importlib.import_module(name) for name in names}
-    for name in {*sys.modules} - before:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(FOLDER)):
-            del sys.modules[name]
+def forms(rule, parameters, matrix, sizes=None):
+    def call(_):
+        matrix[...] = 0 if len(matrix) == 1 else matrix
+        return matrix.mean(0)
+
+    return {"only": RuleForm(call)} if rule == "Mean" else {}
 
 
-def test_the_page_is_made_from_the_records(benchmarks):
-    card = benchmarks["scorecard"]
-    assert set(card.stored()) == {"byzfl", "byzpy", "strategies", "ours"}
-    assert card.page(card.stored()) == card.PAGE.read_text(encoding="utf-8"), "python benchmarks/scorecard.py --render"
+def array(result):
+    return np.asarray(result)
+'''
 
 
-def test_our_column_is_what_our_rules_do(benchmarks):
-    card, outcomes = benchmarks["scorecard"], benchmarks["contestants.outcomes"].outcomes
-
-    class Here:
-        def ask(self, _, rule, parameters, inputs):
-            sent = json.loads(json.dumps(inputs))
-            return outcomes(benchmarks["contestants.ours"], rule, parameters, sent)
-
-    recorded = card.stored()["ours"]["verdicts"]
-    met = {
-        case: {rule: {form: verdict[0] for form, verdict in forms.items()} for rule, forms in rules.items()}
-        for case, rules in card.verdicts(Here()).items()
-    }
-    for case, rules in recorded.items():
-        for rule, forms in rules.items():
-            assert met[case][rule] == {form: verdict[0] for form, verdict in forms.items()}, (case, rule)
-    assert met.keys() == recorded.keys()
+@pytest.fixture
+def card(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return runpy.run_path(str(FOLDER / "scorecard.py"))
 
 
-def test_judges_see_what_is_wrong(benchmarks):
-    cases = {case.name: case for case in benchmarks["conformance"].CASES}
+def test_the_page_is_made_from_the_records(card):
+    assert set(card["stored"]()) == set(LIBRARIES)
+    assert card["page"](card["stored"]()) == card["PAGE"].read_text(), "python benchmarks/scorecard.py --render"
+
+
+def test_our_column_is_what_our_rules_do(card):
+    class Here(LibraryProcess):
+        def ask(self, order, **given):
+            given |= json.loads(json.dumps({"inputs": given["inputs"]}))
+            return outcomes(phalanx_rules, **given)
+
+    here = Here((), {}, 1.0)
+    recorded = card["stored"]()["phalanx"]["verdicts"]
+    assert [*recorded] == [case.name for case in CASES]
+    for case in CASES:
+        for rule in case.rules:
+            met = {form: verdict.met for form, verdict in judged(case, rule, here).items()}
+            assert met == {form: met for form, (met, _) in recorded[case.name][rule].items()}, (case.name, rule)
+
+
+def test_a_library_that_is_not_here_and_one_that_is_none(capsys, monkeypatch):
+    monkeypatch.setattr("phalanx.conformance.libraries.find_spec", lambda _: None)
+    for name in {*LIBRARIES} - {"phalanx"}:
+        assert main(["check", "--library", name]) == 2
+        assert re.search(r"is not installed here\. Install it: pip install \S", capsys.readouterr().err)
+    for words in (["--library", "pandas"], ["--library", "no.py"], [], ["Median", "--library", "phalanx"]):
+        assert main(["check", *words]) == 2
+        assert capsys.readouterr().err.startswith("phalanx check: ")
+
+
+def test_a_library_of_a_file(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(LIAR)
+    (tmp_path / "json.py").write_text("raise SystemExit('the folder takes the place of packages')")
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "--library", "mine.py"]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("mine: python 3.")
+    assert "The caller's rows: 1 of 1\n" in said
+    assert "A single row: 0 of 1\n  Mean: no, beyond by" in said
+    assert "Half of the rows may lie: -\n" in said
+    (tmp_path / "mine.py").write_text("import nothing_such")
+    assert main(["check", "--library", "mine.py"]) == 2
+    assert "mine cannot be imported: ModuleNotFoundError: No module named 'nothing_such'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["flower", "nvflare"])
+def test_a_library_that_is_here_does_what_its_record_says(name, card):
+    recorded = card["stored"]()[name]
+    with running(LIBRARIES[name]) as process:
+        again = record(LIBRARIES[name], process)
+    if any(again["versions"].get(package) != number for package, number in recorded["versions"].items()):
+        pytest.skip("the record is of other versions")
+    again["verdicts"].pop("offset")  # differs between processors
+    for case, rules in again["verdicts"].items():
+        assert rules == recorded["verdicts"][case], case
+
+
+def test_the_plugin_has_a_test_for_each_case_and_rule(tmp_path):
+    (tmp_path / "mine.py").write_text(LIAR)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "phalanx.conformance.plugin", "--library", "mine.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    found = dict(re.findall(r"(\d+) (passed|failed|skipped)", done.stdout.splitlines()[-1]))
+    counts = {what: int(number) for number, what in found.items()}
+    means = sum("Mean" in case.rules for case in CASES)
+    assert counts["skipped"] == sum(len(case.rules) for case in CASES) - means
+    assert counts["passed"] + counts["failed"] == means
+    assert "one-Mean" in done.stdout
+
+
+def test_judges_see_what_is_wrong():
+    cases = {case.name: case for case in CASES}
     fine, nan = np.ones(50).tolist(), [float("nan"), *np.ones(49)]
 
     def judge(name, *results, **more):

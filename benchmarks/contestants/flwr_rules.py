@@ -1,7 +1,6 @@
 """Flower's rules, as functions on lists of arrays, and as its message API runs them, if that code is different."""
 
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from flwr.server.strategy import aggregate as functions
 from flwr.serverapp.strategy.multikrum import select_multikrum
 from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
 
-from contestants.workloads import Form, Parameters
+from phalanx.conformance.rule_form import Parameters, RuleForm
 
 PACKAGES = ("flwr", "numpy")
 Results = list[tuple[list[np.ndarray], int]]
@@ -29,31 +28,27 @@ MESSAGES: dict[str, Callable[[list[RecordDict], Parameters], list[RecordDict]]] 
 }
 
 
-def versions() -> dict[str, str]:
-    return {package: version(package) for package in PACKAGES}
-
-
 def forms(
     rule: str, parameters: Parameters, matrix: np.ndarray, weights: np.ndarray | None, threads: int
-) -> dict[str, Form]:
+) -> dict[str, RuleForm]:
     """Return the forms of a rule by name; none if Flower lacks it: only its mean takes weights."""
     if rule not in FUNCTIONS or (weights is not None and rule != "Mean"):
         return {}
     counts = [1] * len(matrix) if weights is None else [int(w) for w in weights]
     results = [([row], count) for row, count in zip(matrix, counts, strict=True)]
-    found = {"functions": Form(lambda _: FUNCTIONS[rule](results, parameters)[0])}
+    found = {"functions": RuleForm(lambda _: FUNCTIONS[rule](results, parameters)[0])}
     if rule in MESSAGES:
         found["messages"] = _messages(rule, results, parameters)
     return found
 
 
-def _messages(rule: str, results: Results, parameters: Parameters) -> Form:
+def _messages(rule: str, results: Results, parameters: Parameters) -> RuleForm:
     """Aggregate like the strategies of the message API: reading messages is timed, making them is not."""
     contents = [
         RecordDict({"arrays": ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": count})})
         for arrays, count in results
     ]
-    return Form(lambda _: aggregate_arrayrecords(MESSAGES[rule](contents, parameters), "num-examples"))
+    return RuleForm(lambda _: aggregate_arrayrecords(MESSAGES[rule](contents, parameters), "num-examples"))
 
 
 def array(result: Any) -> np.ndarray:

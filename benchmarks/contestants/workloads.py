@@ -1,12 +1,10 @@
 """Workloads: a rule with its parameters on a matrix, in terms independent of any library."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-Parameters = Mapping[str, Any]
+from phalanx.conformance.rule_form import Parameters
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,6 @@ class Workload:
     def weights(self) -> np.ndarray | None:
         """Return numbers of examples between 1 and 100, or None."""
         return np.random.default_rng(self.seed + 1).integers(1, 101, self.rows) if self.weighted else None
-
-
-@dataclass(frozen=True)
-class Form:
-    """One way to run a rule: `call` is timed; `prepare` makes its argument before each call and is not timed."""
-
-    call: Callable[[Any], Any]
-    prepare: Callable[[], Any] = lambda: None
 
 
 WIDE = 65_536

@@ -14,8 +14,8 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = (
-    "aggregators", "algorithms", "attacks", "clustering", "data", "fairness", "flower", "models", "observers",
-    "weighting",
+    "aggregators", "algorithms", "attacks", "clustering", "conformance", "data", "fairness", "flower", "models",
+    "nvflare", "observers", "weighting",
 )  # fmt: skip
 IMAGE = re.compile(r"!\[[^]]*\]\(((?:\.\./)+[^)#\s]+)\)")
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)(#[^)]*)?(\))")

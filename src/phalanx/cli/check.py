@@ -1,4 +1,4 @@
-"""`phalanx check`: the contract of a rule, an attack or another class, the user's own above all."""
+"""`phalanx check`: the contract of a class, the user's own above all, or the cases on the rules of a library."""
 
 from collections.abc import Mapping
 from dataclasses import make_dataclass
@@ -11,6 +11,8 @@ from phalanx.cli.configuration import CLASS, FIELDS, ChosenClass, Draft, made, r
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
 from phalanx.cli.written import imported, with_numbers
+from phalanx.conformance import Case, find, record, running
+from phalanx.conformance.suite import Judged, cell, counted, versions
 from phalanx.contracts.subject import KINDS, examine, kind_of
 from phalanx.core import InfeasibleError
 from phalanx.wording import shown
@@ -20,8 +22,16 @@ def check_command(options: Options, console: Console) -> int:
     """Print which properties hold, and a counterexample to each other; return 1 if there is one.
 
     Raises:
-        InfeasibleError: there is no such class, it cannot be made, or a property cannot be left out.
+        InfeasibleError: there is no such class, it cannot be made, or a property cannot be left out; or the library is
+            not here.
     """
+    if (options.subject is None) == (options.library is None):
+        raise InfeasibleError(
+            "Name either a class, as in phalanx check my_file.py:MyRule, or a library, as in phalanx check --library "
+            "byzfl."
+        )
+    if options.library is not None:
+        return _library(options, console)
     said = shown(options.subject) or "''"
     text = imported(options.subject, said, (*KINDS,), "no class that can be checked")
     subject = _class(text.partition("(")[0].strip(), said)
@@ -44,6 +54,29 @@ def check_command(options: Options, console: Console) -> int:
     for name, why in found.untried.items():
         console.print(f"Not tried: {name}, since {escape(shown(why, 200))}.", soft_wrap=True)
     return int(bool(found.broken))
+
+
+def _library(options: Options, console: Console) -> int:
+    """Print which rules of a library meet the criterion of each case, and what the others did."""
+    if options.without:
+        raise InfeasibleError("--without is for a class: the cases of a library have no properties to leave out.")
+    library, unmet = find(options.library), 0
+
+    def told(case: Case, rules: Mapping[str, Judged]) -> None:
+        nonlocal unmet
+        missed = {rule: forms for rule, forms in rules.items() if any(v.met is False for v in forms.values())}
+        unmet += len(missed)
+        console.print(f"{case.title}: {counted(rules)}", soft_wrap=True)
+        for rule, forms in missed.items():
+            console.print(f"  [red]{rule}[/]: {escape(cell(forms, 'no'))}", soft_wrap=True)
+        if missed:
+            console.print(f"  Expected: {escape(case.criterion)}", soft_wrap=True)
+
+    with running(library) as process:
+        known = ", ".join(f"{name} {number}" for name, number in versions(library, process).items())
+        console.print(f"{library.title}: {escape(known)}. Rules that meet the criterion, of those it has:")
+        record(library, process, told)
+    return int(bool(unmet))
 
 
 def _class(name: str, said: str) -> type:

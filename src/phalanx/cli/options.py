@@ -443,13 +443,15 @@ def choose() -> Parser:
     return parser
 
 
-CHECK = "Check your own rule, attack, algorithm, weighting, partition, model or task against its contract."
+CHECK = "Check your own rule, attack, algorithm, weighting, partition, model or task against its contract, "
+CHECK += "or the rules of a library against 18 cases."
 CHECK_EXAMPLES = """Examples:
   phalanx check my_file.py:MyRule
   phalanx check "my_file.py:MyRule(factor=1.5)" --without translation
   phalanx check "TrimmedMean(beta=share)"
+  phalanx check --library byzfl
 
-It ends with status 1 if a property does not hold."""
+It ends with status 1 if a property does not hold, or a rule does not meet a criterion."""
 
 
 def check() -> Parser:
@@ -458,7 +460,10 @@ def check() -> Parser:
     help_ = "The class, by its file or its import path, with options if it needs some. f, n and share in place of a "
     help_ += "value are the number of attackers, that of clients, and their quotient; fields of the names f, share and "
     help_ += "beta hold these if they are not given."
-    parser.add_argument("subject", metavar="CLASS", help=help_)
+    parser.add_argument("subject", nargs="?", metavar="CLASS", help=help_)
+    help_ = "The rules of a library that is installed here: byzfl, byzpy, flower, nvflare, torchjd or phalanx; or a "
+    help_ += "file that runs the rules of another."
+    parser.add_argument("--library", metavar="NAME", help=help_)
     help_ = "Properties that the docstring of a rule excepts: translation, scaling or order."
     parser.add_argument("--without", nargs="+", default=[], metavar="PROPERTY", help=help_)
     return parser

@@ -1,7 +1,6 @@
 """Flower's strategies of the message API, called as a server calls them: `aggregate_train` on clients' replies."""
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Bulyan, FedAvg, FedMedian, FedTrimmedAvg, Krum, MultiKrum
 from flwr.supercore.task_identity import TaskIdentity
 
-from contestants.workloads import Form, Parameters
+from phalanx.conformance.rule_form import Forms, Parameters, RuleForm
 
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as in a server's process
 
@@ -24,32 +23,23 @@ MAKERS: dict[str, Callable[[Parameters, int], FedAvg]] = {  # for n replies
 }
 
 
-def versions() -> dict[str, str]:
-    return {package: version(package) for package in PACKAGES}
-
-
-def forms(
-    rule: str, parameters: Parameters, matrix: np.ndarray, weights: np.ndarray | None, threads: int
-) -> dict[str, Form]:
-    """Return the strategy of a rule; none if Flower lacks it."""
-    return declared(rule, parameters, matrix, [100] * len(matrix) if weights is None else [int(w) for w in weights])
-
-
-def declared(rule: str, parameters: Parameters, matrix: np.ndarray, sizes: Sequence[int]) -> dict[str, Form]:
-    """Return the strategy of a rule on replies that declare numbers of examples."""
+def forms(rule: str, parameters: Parameters, matrix: np.ndarray, sizes: Sequence[int] | None = None) -> Forms:
+    """Return the strategy of a rule on replies that report numbers of examples; none if Flower lacks it."""
     if rule not in MAKERS:
         return {}
+    counts = [100] * len(matrix) if sizes is None else sizes
 
     def replies() -> list[Message]:  # strategies take arrays out of the messages that they are given
         return [
             Message(
                 RecordDict({"arrays": ArrayRecord([row]), "metrics": MetricRecord({"num-examples": size})}), 1, "train"
             )
-            for row, size in zip(matrix, sizes, strict=True)
+            for row, size in zip(matrix, counts, strict=True)
         ]
 
-    return {"strategy": Form(lambda made: MAKERS[rule](parameters, len(made)).aggregate_train(1, made)[0], replies)}
+    return {"strategy": RuleForm(lambda made: MAKERS[rule](parameters, len(made)).aggregate_train(1, made)[0], replies)}
 
 
 def array(result: ArrayRecord | None) -> Any:
+    """Return a result as an array; None if the strategy leaves the round without one."""
     return None if result is None else result.to_numpy_ndarrays()[0]

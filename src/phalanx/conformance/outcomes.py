@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from contestants.workloads import Form, Parameters
+from phalanx.conformance.rule_form import Parameters, RuleForm
 
 
 def outcomes(
@@ -16,8 +16,8 @@ def outcomes(
     """Return the outcome of each form on each input; {} if the library has no such rule.
 
     Args:
-        library: one of the modules in this folder.
-        rule: our name of the rule.
+        library: a module as `phalanx.conformance` describes it.
+        rule: Phalanx's name of the rule.
         parameters: of the rule.
         inputs: each with `matrix`, `dtype`, `columns`, `sizes` (numbers of examples, or None) and `again`.
 
@@ -36,14 +36,7 @@ def _of(library: ModuleType, rule: str, parameters: Parameters, one: Mapping[str
     matrix = np.array(one["matrix"], dtype=one["dtype"]).reshape(-1, one["columns"])
     before = matrix.copy()
     try:
-        if one["sizes"] is None and hasattr(library, "plain"):
-            forms = library.plain(rule, parameters, matrix)
-        elif one["sizes"] is None:
-            forms = library.forms(rule, parameters, matrix, None, 1)
-        elif hasattr(library, "declared"):
-            forms = library.declared(rule, parameters, matrix, one["sizes"])
-        else:
-            return {}
+        forms = library.forms(rule, parameters, matrix, one["sizes"])
     except Exception as error:  # some rules refuse their parameters when they are made
         return {"": _error(error)}
     found = {}
@@ -58,7 +51,7 @@ def _of(library: ModuleType, rule: str, parameters: Parameters, one: Mapping[str
     return found
 
 
-def _called(library: ModuleType, form: Form, matrix: np.ndarray, before: np.ndarray) -> dict[str, Any]:
+def _called(library: ModuleType, form: RuleForm, matrix: np.ndarray, before: np.ndarray) -> dict[str, Any]:
     prepared = form.prepare()
     own = prepared if hasattr(prepared, "shape") else matrix  # a rule that works in place is given a copy
     result = library.array(form.call(prepared))

@@ -38,7 +38,7 @@ BOUNDED = (
 )
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """The judgement on one form of a rule.
 
     Args:
@@ -92,7 +92,7 @@ class Case:
     criterion: str
     rules: tuple[str, ...]
     inputs: tuple[Input, ...]
-    judge: Callable[[Sequence[Outcome]], Verdict]
+    judge: Callable[[Sequence[Outcome]], Judgement]
     f: int = LIARS
     note: str = ""
 
@@ -129,88 +129,88 @@ def short(number: float) -> str:
     return f"{number:.2g}"
 
 
-def refused(outcome: Outcome, allowed: bool = True) -> Verdict | None:
+def refused(outcome: Outcome, allowed: bool = True) -> Judgement | None:
     """Return the verdict on an error or on no result, which may be `allowed`; None if there is a result."""
     if "error" in outcome:
-        return Verdict(allowed, outcome["error"].partition(":")[0])
-    return Verdict(allowed, "no result") if outcome["result"] is None else None
+        return Judgement(allowed, outcome["error"].partition(":")[0])
+    return Judgement(allowed, "no result") if outcome["result"] is None else None
 
 
-def within(matrix: np.ndarray, room: float, *, refusable: bool = True) -> Callable[[Sequence[Outcome]], Verdict]:
+def within(matrix: np.ndarray, room: float, *, refusable: bool = True) -> Callable[[Sequence[Outcome]], Judgement]:
     """Return a judge: the result lies within the range of the rows in each column, up to `room`."""
     low, high = matrix.astype(np.float64).min(0), matrix.astype(np.float64).max(0)
 
-    def judge(outcomes: Sequence[Outcome]) -> Verdict:
+    def judge(outcomes: Sequence[Outcome]) -> Judgement:
         if (verdict := refused(outcomes[0], refusable)) is not None:
             return verdict
         result = np.asarray(outcomes[0]["result"], dtype=np.float64)
         if not np.isfinite(result).all():
-            return Verdict(False, "NaN" if np.isnan(result).any() else "infinite")
+            return Judgement(False, "NaN" if np.isnan(result).any() else "infinite")
         beyond = float(np.maximum(result - high, low - result).max())
         if (result <= high + room).all() and (result >= low - room).all():
-            return Verdict(True, "in range")
-        return Verdict(False, f"beyond by {short(beyond)}")
+            return Judgement(True, "in range")
+        return Judgement(False, f"beyond by {short(beyond)}")
 
     return judge
 
 
-def share_of_first(most: float, least: float) -> Callable[[Sequence[Outcome]], Verdict]:
+def share_of_first(most: float, least: float) -> Callable[[Sequence[Outcome]], Judgement]:
     """Return a judge: the first column, where the first row has 1 and the others 0, has a value in these limits."""
 
-    def judge(outcomes: Sequence[Outcome]) -> Verdict:
+    def judge(outcomes: Sequence[Outcome]) -> Judgement:
         if (verdict := refused(outcomes[0])) is not None:
             return verdict
         share = float(np.asarray(outcomes[0]["result"])[0])
-        return Verdict(least <= share <= most, f"{share:.3g}")
+        return Judgement(least <= share <= most, f"{share:.3g}")
 
     return judge
 
 
-def middle(outcomes: Sequence[Outcome]) -> Verdict:
+def middle(outcomes: Sequence[Outcome]) -> Judgement:
     """Judge the median of 0, 1, 3, 10."""
     if (verdict := refused(outcomes[0])) is not None:
         return verdict
     value = float(np.asarray(outcomes[0]["result"])[0])
     named = {1.0: "lower middle", 2.0: "mid-point", 3.0: "upper middle"}.get(value, "")
-    return Verdict(None if named else 1 <= value <= 3, f"{short(value)}{', ' + named if named else ''}")
+    return Judgement(None if named else 1 <= value <= 3, f"{short(value)}{', ' + named if named else ''}")
 
 
-def tie(outcomes: Sequence[Outcome]) -> Verdict:
+def tie(outcomes: Sequence[Outcome]) -> Judgement:
     """Judge the choice between rows of the same score, in one order of the rows and in the opposite one."""
     for outcome in outcomes:
         if (verdict := refused(outcome)) is not None:
             return verdict
     one, other = (float(np.asarray(outcome["result"])[0]) for outcome in outcomes)
-    return Verdict(None, "the same in both orders" if one == other else "by the order of rows")
+    return Judgement(None, "the same in both orders" if one == other else "by the order of rows")
 
 
-def alike(room: float, shift: float = 0.0, *, refusable: bool = False) -> Callable[[Sequence[Outcome]], Verdict]:
+def alike(room: float, shift: float = 0.0, *, refusable: bool = False) -> Callable[[Sequence[Outcome]], Judgement]:
     """Return a judge: all results are that of the first input plus `shift`, up to `room`."""
 
-    def judge(outcomes: Sequence[Outcome]) -> Verdict:
+    def judge(outcomes: Sequence[Outcome]) -> Judgement:
         for outcome in outcomes:
             if (verdict := refused(outcome, refusable)) is not None:
                 return verdict
         first, *others = (np.asarray(outcome["result"]) for outcome in outcomes)
         if not all(np.isfinite(result).all() for result in (first, *others)):
-            return Verdict(False, "not finite")
+            return Judgement(False, "not finite")
         far = max(float(np.abs(other - shift - first).max()) for other in others)
-        return Verdict(bool(far <= room), "the same bits" if far == 0 else f"off by {short(far)}")
+        return Judgement(bool(far <= room), "the same bits" if far == 0 else f"off by {short(far)}")
 
     return judge
 
 
-def refuses(outcomes: Sequence[Outcome]) -> Verdict:
+def refuses(outcomes: Sequence[Outcome]) -> Judgement:
     """Judge an input for which a rule has no meaning: an error, or no result."""
-    return refused(outcomes[0]) or Verdict(False, "a result")
+    return refused(outcomes[0]) or Judgement(False, "a result")
 
 
-def untouched(outcomes: Sequence[Outcome]) -> Verdict:
+def untouched(outcomes: Sequence[Outcome]) -> Judgement:
     """Judge whether the caller's rows are the same after the call."""
     if (verdict := refused(outcomes[0], allowed=False)) is not None:
         return verdict
     changed = bool(outcomes[0]["changed"])
-    return Verdict(not changed, "overwritten" if changed else "unchanged")
+    return Judgement(not changed, "overwritten" if changed else "unchanged")
 
 
 HONEST = honest()
