@@ -21,14 +21,19 @@ WORKS = {  # what an extra allows, and nothing else: a command of `phalanx`, or 
     "dp": "run --clients 3 --until.steps 1 --training PrivateSGD",
     "flower": "flower certificates localhost",
     "huggingface": "import datasets",
+    "images": "import PIL.Image",
     "lora": "import peft",
     "metrics": "import prometheus_client",
+    "nvflare": "import phalanx.nvflare",
     "onnx": "export run --format onnx --out model.onnx",
     "privacy": "import dp_accounting",
     "ray": "import phalanx.ray, ray",
     "tables": "run --clients 3 --until.steps 1 --data CSV --data.path table.csv --data.label label",
     "tasks": "import torchmetrics",
 }
+
+
+OF_CUDA = ("nvidia", "nvidia_*.dist-info", "cuda_*.dist-info", "cuda", "triton", "triton-*.dist-info")  # torch's build
 
 
 class Environment:
@@ -101,6 +106,7 @@ def _torch_alone(packages: list[Path], folder: Path) -> list[Path]:
             *place.glob("torch-*.dist-info"),
             *place.glob("torchgen"),
             *place.glob("functorch"),
+            *(each for name in OF_CUDA for each in place.glob(name)),
         ):
             (folder / path.name).symlink_to(path)
     return [folder]
