@@ -61,11 +61,15 @@ def opened(path: Path) -> BufferedReader:
         ValueError: it is a folder, a pipe or a device.
         OSError: it cannot be read.
     """
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | AT_ONCE))  # noqa: SIM115  (it is returned)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+
+    def regular(name: str, flags: int) -> int:
+        number = os.open(name, flags | AT_ONCE)
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            return number
+        os.close(number)
         raise ValueError(f"{path} is no file. Put the file itself in its place.")
-    return file
+
+    return open(path, "rb", opener=regular)
 
 
 def contents(path: Path, most: int, *, own: bool = False) -> bytes:
