@@ -43,7 +43,7 @@ NEEDED = {  # by classes that not every example suits
 def walked():
     """All classes with checked fields that the library defines."""
     for module in pkgutil.walk_packages(phalanx.__path__, "phalanx."):
-        if not module.name.startswith("phalanx.ray"):
+        if not module.name.startswith(("phalanx.ray", "phalanx.conformance.")):
             importlib.import_module(module.name)
     waiting, found = [CheckedFields], set()
     while waiting:

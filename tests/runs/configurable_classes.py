@@ -11,7 +11,8 @@ from phalanx import Run
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.runs.canonical import configurable
 
-OPTIONAL = ("phalanx.flower", "phalanx.ray", "phalanx.experiments.ray_runs")  # need extras, and hold no part of a run
+# They need extras or other libraries, and hold no part of a run.
+OPTIONAL = ("phalanx.flower", "phalanx.ray", "phalanx.experiments.ray_runs", "phalanx.conformance.")
 
 
 def classes():
