@@ -26,6 +26,8 @@ from phalanx.flower.identity import public_bytes, public_text
 from phalanx.models import MLP
 from phalanx.rng import generator
 from phalanx.runs.federation import Federation
+from phalanx.runs.verification import verify
+from phalanx.runs.witnesses import WITNESSES
 
 QUICK = Timeouts(answer=20.0, absent=1.0, outage=5.0, enrolment=5.0, poll=0.002, roll_call=0.02, introduction=20.0)
 FIRST_NODE = 100
@@ -111,6 +113,15 @@ def states_in_simulation(plan):
         observers=[lambda progress: states.append(progress.state)],
     )
     return states
+
+
+def unwitnessed(folder, witnesses=()):
+    """What a folder shows whose trail was rewritten, but for the co-signatures in it, which show that alone."""
+    found = verify(folder, witnesses)
+    own = [finding for finding in found.findings if WITNESSES in finding.text]
+    assert own, "no client has co-signed this trail"
+    findings = tuple(finding for finding in found.findings if finding not in own)
+    return found._replace(findings=findings, evidence=tuple(s for s in found.evidence if "co-signed" not in s))
 
 
 def attacked(app, change, kind="train"):

@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 
 import phalanx
-from flower.federations import KEYS, MINE, SMALL, at_nodes, attacked, coordinator, honest, named
+from flower.federations import KEYS, MINE, SMALL, at_nodes, attacked, coordinator, honest, named, unwitnessed
 from flower.test_record import Killed, killed_at
 from phalanx.aggregators import Median
 from phalanx.algorithms import ClusteredFL, FedAvg
@@ -25,7 +25,7 @@ from phalanx.runs import evidenced
 from phalanx.runs.evidence import StepEvidence
 from phalanx.runs.models import Served, others
 from phalanx.runs.replay import UpdateReplay
-from phalanx.runs.seal import HashChain, file_hash, seal, split
+from phalanx.runs.seal import HashChain, chain_of, file_hash, members, seal, split
 from phalanx.runs.statements import fingerprint_of, statement
 from phalanx.runs.updates import read_kept
 from phalanx.runs.verification import verify
@@ -98,7 +98,11 @@ def test_each_step_has_the_digests_of_what_clients_signed_and_of_what_was_made_o
     digests = [hashlib.sha256(line).hexdigest() for line in split((folder / "run" / "history.jsonl").read_bytes())]
     assert [evidence.line for evidence in found] == digests
     ended = read(folder / "run" / "audit.jsonl")[-1]
-    assert (ended.event, set(ended.evidence.files)) == ("ended", {"model.json", "model.safetensors"})
+    kept = {"model.json", "model.safetensors", "model.md", "run.json", "summary.json", "asked.jsonl"}
+    assert (ended.event, set(ended.evidence.files)) == ("ended", kept)
+    assert kept == {*members(folder / "run")} - {"history.jsonl", "audit.jsonl", "witnesses.json"}, (
+        "nothing is left out"
+    )
 
 
 def test_a_folder_that_nobody_touched_fits_its_evidence(folder, capsys):
@@ -106,9 +110,8 @@ def test_a_folder_that_nobody_touched_fits_its_evidence(folder, capsys):
     assert (found.findings, found.status) == ((), 0)
     assert main(["verify", str(folder / "run")]) == 0
     said = capsys.readouterr().out
-    assert (
-        "audit.jsonl has the evidence of 4 lines of the history, 2 files of models, 9 signatures of 3 clients." in said
-    )
+    assert "audit.jsonl has the evidence of 4 lines of the history, 6 other files, 9 signatures of 3 clients." in said
+    assert f"3 clients co-signed audit.jsonl, up to line {len(read(folder / 'run' / 'audit.jsonl'))}." in said
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -157,10 +160,10 @@ def test_who_forges_the_evidence_as_well_is_found_by_the_witnesses_up_to_the_las
             entry["evidence"]["files"]["model.safetensors"] = digest
 
     rewritten(folder, forge)
-    assert verify(folder / "run").status == 0, "the folder alone does not show it"
+    assert unwitnessed(folder / "run").status == 0, "the folder alone does not show it"
     last = len(read(folder / "run" / "audit.jsonl"))
     for witness in witnesses(folder):
-        found = verify(folder / "run", [witness])
+        found = unwitnessed(folder / "run", [witness])
         assert [finding.file for finding in found.findings] == ["audit.jsonl"]
         assert (found.findings[0].kind, found.status) == ("changed", 1)
         assert f"to {last}" in found.findings[0].text
@@ -189,7 +192,7 @@ def test_an_update_that_its_client_has_not_signed_is_named_with_line_step_and_cl
             signed[field] = FORGED[field](signed[field])
 
     rewritten(folder, forge)
-    (finding,) = verify(folder / "run").findings
+    (finding,) = unwitnessed(folder / "run").findings
     lines = read(folder / "run" / "audit.jsonl")
     assert (lines[finding.line - 1].event, finding.step, finding.clients) == ("recorded", 2, (int(client),))
     assert "holds a signature that the key of client" in finding.text
@@ -202,7 +205,7 @@ def test_what_all_clients_signed_alike_cannot_be_changed(folder, field):
             entry["evidence"][field] = "bfloat16" if field == "transfer" else public_text(KEYS[7])
 
     rewritten(folder, forge)
-    assert [(f.step, f.clients) for f in verify(folder / "run").findings] == [(1, (0,)), (1, (1,)), (1, (2,))]
+    assert [(f.step, f.clients) for f in unwitnessed(folder / "run").findings] == [(1, (0,)), (1, (1,)), (1, (2,))]
 
 
 def test_signatures_of_two_clients_that_were_swapped_are_both_named(folder):
@@ -212,7 +215,7 @@ def test_signatures_of_two_clients_that_were_swapped_are_both_named(folder):
             signed["0"], signed["1"] = signed["1"], signed["0"]
 
     rewritten(folder, forge)
-    assert [finding.clients for finding in verify(folder / "run").findings] == [(0,), (1,)]
+    assert [finding.clients for finding in unwitnessed(folder / "run").findings] == [(0,), (1,)]
 
 
 UNFIT = {
@@ -262,7 +265,7 @@ def test_an_update_that_a_valid_signature_does_not_cover_is_named(folder, how, s
                 forged(how, entry["evidence"], first)
 
     rewritten(folder, forge)
-    findings = [finding for finding in verify(folder / "run").findings if finding.clients == (1,)]
+    findings = [finding for finding in unwitnessed(folder / "run").findings if finding.clients == (1,)]
     assert [(UNFIT[how] in finding.text, finding.step) for finding in findings] == [(True, step)]
 
 
@@ -275,7 +278,7 @@ def test_a_new_key_is_allowed_once_after_the_line_that_says_so(folder, event):
             entry |= {"event": event}
 
     rewritten(folder, forge)
-    found = verify(folder / "run")
+    found = unwitnessed(folder / "run")
     assert found.findings == ()
     assert "More than one key, to be compared with the roster: client 1." in found.evidence
 
@@ -284,19 +287,19 @@ def test_a_new_key_is_allowed_once_after_the_line_that_says_so(folder, event):
             signed_anew(entry["evidence"], "1", KEYS[1])
 
     rewritten(folder, back)
-    (finding,) = verify(folder / "run").findings
+    (finding,) = unwitnessed(folder / "run").findings
     assert (finding.step, finding.clients) == (3, (1,))
     assert UNFIT["another key"] in finding.text
 
 
 def test_a_trail_without_evidence_is_said(folder, with_updates, tmp_path):
     rewritten(folder, lambda entry: entry.pop("evidence", None))
-    assert verify(folder / "run").evidence == (
+    assert unwitnessed(folder / "run").evidence == (
         "audit.jsonl has no evidence: nothing shows who sent which update, and what was made of it.",
     )
     shutil.copytree(with_updates, tmp_path / "kept")
     rewritten(tmp_path / "kept", lambda entry: entry.pop("evidence", None))
-    assert {finding.kind for finding in verify(tmp_path / "kept" / "run").findings} == {"added"}
+    assert {finding.kind for finding in unwitnessed(tmp_path / "kept" / "run").findings} == {"added"}
 
 
 def test_lines_without_evidence_and_updates_that_were_not_kept_are_said(folder):
@@ -305,7 +308,7 @@ def test_lines_without_evidence_and_updates_that_were_not_kept_are_said(folder):
             del entry["evidence"]
 
     rewritten(folder, forge)
-    assert verify(folder / "run").evidence[1:] == (
+    assert unwitnessed(folder / "run").evidence[1:] == (
         "Without evidence: 1 line of the history.",
         "Updates that were not kept cannot be compared with what clients signed.",
     )
@@ -319,9 +322,21 @@ def test_an_invented_number_of_lines_is_named_at_once(folder, number):
 
     rewritten(folder, forge)
     begun = time.monotonic()
-    (finding,) = verify(folder / "run").findings
+    (finding,) = unwitnessed(folder / "run").findings
     assert ("in the evidence" if number == 10**9 else "holds no evidence") in finding.text or number == 10**30
     assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("event", ["suspicious", "resumed", "ended"])
+def test_a_line_that_was_added_after_the_end_is_named(folder, event):
+    """No client has seen it, and none has to: a run that has finished has no further events."""
+    path = folder / "run" / "audit.jsonl"
+    lines = split(path.read_bytes())
+    entry = {**json.loads(lines[-1]), "event": event, "client": 1, "before": chain_of(lines).mark.link}
+    path.write_bytes(b"".join([*lines, json.dumps(entry).encode() + b"\n"]))
+    seal(folder / "run", {})
+    (finding,) = verify(folder / "run").findings
+    assert (finding.kind, finding.line, finding.clients) == ("added", len(lines) + 1, (1,))
 
 
 def test_evidence_is_found_however_its_line_is_written(folder):
@@ -332,10 +347,10 @@ def test_evidence_is_found_however_its_line_is_written(folder):
         chain.add(lines[-1])
     path.write_bytes(b"".join(lines))
     seal(folder / "run", {})
-    assert "has the evidence of 4 lines" in verify(folder / "run").evidence[0]
+    assert "has the evidence of 4 lines" in unwitnessed(folder / "run").evidence[0]
     (folder / "run" / "model.safetensors").write_bytes(b"x")
     seal(folder / "run", {})
-    assert [finding.file for finding in verify(folder / "run").findings] == ["model.safetensors"]
+    assert [finding.file for finding in unwitnessed(folder / "run").findings] == ["model.safetensors"]
 
 
 @pytest.mark.parametrize("name", ["history.jsonl", "model.safetensors", "model.json", "updates/00000001.safetensors"])
@@ -371,7 +386,7 @@ def test_evidence_of_another_form_is_named(folder):
             entry["evidence"] = {"history": "x"}
 
     rewritten(folder, forge)
-    findings = verify(folder / "run").findings
+    findings = unwitnessed(folder / "run").findings
     assert ["holds no evidence" in finding.text for finding in findings] == [True]
 
 

@@ -22,6 +22,7 @@ from flower.federations import (
     honest,
     named,
     resigned,
+    unwitnessed,
 )
 from flower.test_record import Killed, killed_at
 from phalanx.algorithms import FedAvg
@@ -125,13 +126,17 @@ def test_every_line_that_is_altered_is_named_though_chain_and_seal_were_made_aga
             return [*lines[: number - 1], json.dumps(entry).encode(), *lines[number:]]
 
         rewritten(folder, alter)
-        assert verify(folder / "run").status == 0, "the folder alone does not show it"
-        found = verify(folder / "run", [witnesses(folder)[0]])
+        assert unwitnessed(folder / "run").status == (number == 4), "the folder alone does not show it"
         if number == 4:  # it names the run
-            assert (found.findings, found.witnessed, found.status) == ((), False, 2)
+            found = verify(folder / "run", [witnesses(folder)[0]])
+            assert ("names another run than the one that clients have signed", 4) in {
+                (f.what, f.line) for f in found.findings
+            }
+            assert (found.integrity, found.witnessed, found.status) == ("no", False, 1)
             assert "the trail here is not the one that it saw" in found.witnesses[0]
             path.write_bytes(original)
             continue
+        found = unwitnessed(folder / "run", [witnesses(folder)[0]])
         (finding,) = found.findings
         last = next(size for size in known if size >= number)
         first = max((size for size in known if size < number), default=0) + 1
@@ -145,9 +150,10 @@ def test_every_line_that_is_altered_is_named_though_chain_and_seal_were_made_aga
 def test_a_tail_that_was_cut_is_missing(folder):
     known = sizes(witnesses(folder)[0])
     rewritten(folder, lambda lines: lines[: known[-1] - 1])
-    assert verify(folder / "run").status == 0
-    found = verify(folder / "run", witnesses(folder))
-    assert {(f.kind, f.line) for f in found.findings} == {("missing", known[-1])}
+    assert unwitnessed(folder / "run").status == 0
+    found = unwitnessed(folder / "run", witnesses(folder))
+    assert {(f.kind, f.line) for f in found.findings} == {("missing", known[-2] + 1)}
+    assert f"line {known[-2] + 1} to {known[-1]}: 1 missing" in found.findings[0].text
     assert (found.integrity, found.completeness, found.status) == ("yes", "no", 1)
 
 
@@ -157,16 +163,16 @@ def test_a_break_of_the_chain_in_the_stretch_is_named(folder):
     lines[known[0]] = lines[known[0]].replace(b'"event":"', b'"event":"x')
     path.write_bytes(b"".join(lines))
     seal(folder / "run", {})
-    found = verify(folder / "run", [witnesses(folder)[0]])
-    (finding,) = found.findings
+    found = unwitnessed(folder / "run", [witnesses(folder)[0]])
+    itself, finding = found.findings
+    assert (itself.line, "does not follow line" in itself.what) == (known[0] + 2, True)
     assert finding.line == known[0] + 1
     assert f"the hash chain breaks at line {known[0] + 2}" in finding.text
 
 
 def test_a_witness_of_other_runs_verifies_nothing(folder, tmp_path):
     other = tmp_path / "other.jsonl"
-    other.write_bytes(witnesses(folder)[0].read_bytes())
-    rewritten(folder, lambda lines: [*lines[:3], lines[3].replace(b"run ", b"run 0"), *lines[4:]])
+    SeenTasks(other).add(of(1, session="def"), shown(TREE, 3, session="def"))
     found = verify(folder / "run", [other])
     assert found.findings == ()
     assert (found.status, found.witnessed) == (2, False)
@@ -190,7 +196,10 @@ def test_what_a_witness_holds_and_the_coordinator_has_not_signed_shows_nothing(w
     else:
         key = "ed25519:" + MINE[8:][::-1]
     found = verify(folder / "run", [path], key if key.endswith("=") else "ed25519:x" if key else "")
-    assert (found.status, found.witnessed) == (2, False)
+    assert (found.status, found.witnessed) == (1 if what == "cosignature" else 2, False)
+    if what == "cosignature":
+        (finding,) = found.findings
+        assert (finding.file, finding.clients) == ("witnesses.json", (0,))
 
 
 def test_a_file_that_holds_no_checkpoint_is_refused(folder, capsys):

@@ -3,8 +3,8 @@
 nice -n 19 python tests/reliability/conditions.py [WORD ...]
 
 Each change of `CONDITIONS` is made in a copy of the repository, and the tests named with it are run; a test that fails
-kills it.  Words choose those whose name holds one of them.  `tests/reliability/test_conditions.py` sees that each text
-is still in the code, once.
+kills it.  Without a change all of them must pass: a test that fails anyway kills nothing.  Words choose those whose
+name holds one of them.  `tests/reliability/test_conditions.py` sees that each text is still in the code, once.
 """
 
 import os
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 600
+PASSED = "survived"
 EVIDENCE, RFFL, SHARES = ("flower/test_evidence.py",), ("algorithms/test_rffl.py",), ("weighting/test_subset.py",)
 
 
@@ -35,6 +36,8 @@ def of(*tests):
 
 
 E, R = of(*EVIDENCE), of(*RFFL)
+DURABLE, GUARD, ADMISSION = of("flower/test_durability.py"), of("engine/test_guard.py"), of("flower/test_admission.py")
+ALTERED = of("reliability/test_alterations.py")
 FIELDS = ("kind", "coordinator", "session", "nonce", "client", "version", "turn", "transfer")
 CONDITIONS = (
     *(E(f"{name} is not signed", "flower/codec.py", f"        task.{name},\n", "") for name in FIELDS),
@@ -91,8 +94,144 @@ CONDITIONS = (
     of("flower/test_durability.py")(
         "their names are not synced", "runs/updates.py", "        settle(self._folder / UPDATES)\n", ""
     ),
-    of("flower/test_durability.py")(
-        "the audit trail is not synced", "flower/audit.py", "                os.fsync(file.fileno())\n", ""
+    DURABLE("the audit trail is not synced", "flower/audit.py", "                os.fsync(file.fileno())\n", ""),
+    DURABLE("the trail's name is not synced", "flower/audit.py", "            settle(self._path.parent)\n", ""),
+    DURABLE(
+        "the history is not synced",
+        "runs/history.py",
+        "            os.fsync(self._file.fileno())\n",
+        "            pass\n",
+    ),
+    DURABLE("a checkpoint is not synced", "runs/checkpoint.py", "            os.fsync(file.fileno())\n", ""),
+    DURABLE("a checkpoint's name is not synced", "runs/checkpoint.py", "    settle(path.parent)\n", ""),
+    DURABLE("a roster is not synced", "flower/files.py", "            os.fsync(descriptor)\n", ""),
+    DURABLE("a roster's name is not synced", "flower/files.py", "    settle(path.parent)\n", ""),
+    DURABLE(
+        "a client's list of tasks is not synced", "flower/seen.py", "                os.fsync(file.fileno())\n", ""
+    ),
+    DURABLE("the list's name is not synced", "flower/seen.py", "                settle(path.parent)\n", ""),
+    DURABLE("a client's memory is not synced", "flower/client.py", "            os.fsync(file.fileno())\n", ""),
+    of("flower/test_upload_counter.py")(
+        "the count of tasks is not synced", "flower/upload_counter.py", "            os.fsync(file.fileno())\n", ""
+    ),
+    of("flower/test_upload_counter.py")(
+        "its name is not synced", "flower/upload_counter.py", "            settle(self._path.parent)\n", ""
+    ),
+    ADMISSION(
+        "an introduction may answer another question",
+        "flower/register.py",
+        "if not signed_by(answer.key, answer.signature, codec.signing_input(task, reply.content)):",
+        "if not signed_by(\n            answer.key,\n            answer.signature,\n"
+        "            codec.signing_input(task._replace(nonce=answer.nonce), reply.content),\n        ):",
+    ),
+    ADMISSION(
+        "a revoked client is let in", "flower/register.py", "if member is None or member.revoked:", "if member is None:"
+    ),
+    GUARD(
+        "a size of 0 is taken",
+        "engine/guard.py",
+        "elif not 1 <= size <= self.max_size:",
+        "elif not 0 <= size <= self.max_size:",
+    ),
+    GUARD("any size is taken", "engine/guard.py", "elif not 1 <= size <= self.max_size:", "elif not 1 <= size:"),
+    GUARD("an old update is taken", "engine/guard.py", "and age > self.max_staleness:", "and False:"),
+    GUARD(
+        "an update as old as allowed is not",
+        "engine/guard.py",
+        "and age > self.max_staleness:",
+        "and age >= self.max_staleness:",
+    ),
+    GUARD("any shape is taken", "engine/guard.py", "if delta.shape != model.shape:", "if False:"),
+    GUARD(
+        "any type is taken",
+        "engine/guard.py",
+        "if (delta.dtype, delta.device) != (model.dtype, model.device):",
+        "if False:",
+    ),
+    GUARD(
+        "a subclass is taken", "engine/guard.py", "if type(delta) is not Tensor:", "if not isinstance(delta, Tensor):"
+    ),
+    GUARD("any layout is taken", "engine/guard.py", "if delta.layout != torch.strided:", "if False:"),
+    GUARD("any norm is taken", "engine/guard.py", "if not norm <= self.max_norm:", "if norm != norm:"),
+    GUARD(
+        "the largest norm is not", "engine/guard.py", "if not norm <= self.max_norm:", "if not norm < self.max_norm:"
+    ),
+    GUARD(
+        "a negative loss is taken",
+        "engine/guard.py",
+        "or not 0 <= float(loss) <= LARGEST:",
+        "or not float(loss) <= LARGEST:",
+    ),
+    GUARD(
+        "an infinite loss is taken",
+        "engine/guard.py",
+        "or not 0 <= float(loss) <= LARGEST:",
+        "or not 0 <= float(loss):",
+    ),
+    GUARD("a second answer is taken", "engine/guard.py", "if reply.client in answered:", "if False:"),
+    GUARD(
+        "any version is answered",
+        "engine/guard.py",
+        "if reply.version != sent[reply.client].version:",
+        "if False:",
+    ),
+    of("flower/test_witnesses.py")(
+        "a co-signature is not checked",
+        "runs/witnessed.py",
+        "if not is_cosigned(head, found.cosignature, public_key(found.key)):",
+        "if False:",
+    ),
+    ALTERED(
+        "its coordinator is not compared",
+        "runs/witnessed.py",
+        "found.coordinator not in parties.coordinators:",
+        "False:",
+    ),
+    of("flower/test_witnesses.py")(
+        "its key is not compared",
+        "runs/witnessed.py",
+        "if found.key not in parties.keys.get(client, {found.key}):",
+        "if False:",
+    ),
+    ALTERED(
+        "its name is not compared",
+        "runs/witnessed.py",
+        "if found.name not in parties.names.get(client, {found.name}):",
+        "if False:",
+    ),
+    ALTERED(
+        "a client without co-signature is not missed",
+        "runs/witnessed.py",
+        "{*entries, *parties.co_signers}",
+        "{*entries}",
+    ),
+    ALTERED(
+        "other writing is taken", "runs/witnessed.py", "len(known) == len(entries) and text != as_json(known)", "False"
+    ),
+    E(
+        "the other files are not in the evidence",
+        "runs/evidence.py",
+        "for name in files_of_end(folder)}",
+        "for name in ()}",
+    ),
+    of("flower/test_witnesses.py")(
+        "the run that has begun is not compared",
+        "runs/evidenced.py",
+        'if why not in {f"run {session}" for session in sessions}:',
+        "if False:",
+    ),
+    ALTERED("evidence without signatures proves", "runs/evidenced.py", "proves = bool(signed) or", "proves = True or"),
+    of("flower/test_witnesses.py")(
+        "a broken chain under a new seal is not named",
+        "runs/verification.py",
+        "        found = found._replace(findings=(*found.findings, *broken))\n",
+        "",
+    ),
+    E(
+        "what is no file is read",
+        "reading.py",
+        "        if stat.S_ISREG(os.fstat(number).st_mode):\n",
+        "        if True:\n",
     ),
     of("experiments/test_store.py")(
         "the seal of a record is not compared",
@@ -155,12 +294,10 @@ def tried(condition: Condition, copy: Path) -> str:
         return "killed: too long"
     finally:
         path.write_text(source)
-    failed = [line.partition(" - ")[0] for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return (
-        f"killed: {failed[0]}"
-        if ended.returncode == 1 and failed
-        else f"survived (pytest ended with {ended.returncode})"
-    )
+    failed = [line.partition(" - ")[0] for line in ended.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if ended.returncode == 1 and failed:
+        return f"killed: {failed[0]}"
+    return PASSED if ended.returncode == 0 else f"survived (pytest ended with {ended.returncode})"
 
 
 def main() -> int:
@@ -171,6 +308,11 @@ def main() -> int:
         for name in ("src", "tests"):
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
+        unchanged = Condition(
+            "nothing", "__init__.py", "", "", tuple({name: None for one in chosen for name in one.tests})
+        )
+        if (how := tried(unchanged, copy)) != PASSED:
+            raise SystemExit(f"Without a change, too: {how}")
         for condition in chosen:
             how = tried(condition, copy)
             left += how.startswith("survived")

@@ -21,6 +21,10 @@ COMPLETENESS = {
     "no": "not complete.",
     "unknown": "not known. Only a seal says what was there.",
 }
+NOTHING = (
+    "not known. Nothing is proven: no evidence, or no signature of a client, is in the audit trail. "
+    "Older versions wrote none, or it was removed; a seal can be written by anybody."
+)
 NOT_OVER = "not complete. Its run goes on or was killed, or its summary was removed."
 
 
@@ -39,8 +43,12 @@ def text(found: Verification) -> list[str]:
     lines = [f"Compared with the seal: {found.compared}."] if found.compared else []
     lines += [f"Evidence: {sentence}" for sentence in found.evidence]
     lines += [f"Witness: {sentence}" for sentence in found.witnesses]
-    lines += [f"Integrity: {INTEGRITY[found.integrity]}", *_listed(changed)]
-    lines += [f"Completeness: {COMPLETENESS[found.completeness] if found.ended else NOT_OVER}", *_listed(missing)]
+    integrity, completeness = INTEGRITY[found.integrity], COMPLETENESS[found.completeness]
+    if found.proves is False:
+        integrity = NOTHING if found.integrity == "unknown" else integrity
+        completeness = NOTHING if found.completeness == "unknown" else completeness
+    lines += [f"Integrity: {integrity}", *_listed(changed)]
+    lines += [f"Completeness: {completeness if found.ended else NOT_OVER}", *_listed(missing)]
     if found.others:
         lines.append(f"Not of the record, and not sealed: {', '.join(found.others)}.")
     return lines

@@ -109,7 +109,7 @@ class Audit:
             known.
         session: names the run; its line `begun` says it.
         of_step: returns the evidence of a step, or of a wait without one; None if there is none.
-        of_end: returns the evidence of a run that ends, or goes on; likewise.
+        of_end: returns the evidence of a run that ends (`ended=True`), or goes on; likewise.
 
     Raises:
         ValueError: the trail of a run that goes on was changed.
@@ -125,7 +125,7 @@ class Audit:
         reached: Mark | None = None,
         session: Callable[[], str] = str,
         of_step: Callable[[Progress], StepEvidence | None] = lambda progress: None,
-        of_end: Callable[[], StepEvidence | None] = lambda: None,
+        of_end: Callable[..., StepEvidence | None] = lambda **_: None,
     ) -> None:
         self._session, self._tree, self._of_step, self._of_end = session, MerkleTree(), of_step, of_end
         self._path, self._now, self._name, self._resumed = path, now, name, resumed
@@ -244,7 +244,7 @@ class Audit:
         self._write([*(msgspec.structs.replace(entry, **at) for entry in waiting), self._entry(mark)])
 
     def _with_end(self, note: Note) -> Note:
-        found = None if self._path is None else self._of_end()
+        found = None if self._path is None else self._of_end(ended=note.event == "ended")
         return note if found is None else note._replace(evidence=found)
 
     def _recall(self, step: int) -> None:

@@ -387,10 +387,10 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
             suspicion=coordinator.suspicion,
             observers=(
                 *kept,
+                witnesses,  # before the line of the trail that names who has signed
                 audit,
                 check,
                 transport,
-                witnesses,
                 tell,
                 board,
                 *metrics,

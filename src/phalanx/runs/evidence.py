@@ -15,7 +15,7 @@ from phalanx.runs.files import inside
 from phalanx.runs.history import promise_of, verdicts_of
 from phalanx.runs.models import Served, content, others
 from phalanx.runs.schema import PromiseRecord
-from phalanx.runs.seal import Mark, file_hash, files_of_models
+from phalanx.runs.seal import Mark, file_hash, files_of_end
 
 
 class SignedUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +54,7 @@ class StepEvidence(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
         session: names the run; clients sign it.
         coordinator: the public key that the tasks named, as text; clients sign it.
         transfer: in which form updates travelled; clients sign it.
-        files: digest of each file of the models, by name; where the run has ended.
+        files: digest of each other file of the record, by name; where the run has ended.
         kept: digest of the file of the step's updates; empty if they are not kept.
     """
 
@@ -125,8 +125,8 @@ class EvidenceMaker:
             **task,
         )
 
-    def of_end(self) -> StepEvidence:
-        """Return the evidence of a run that ends, or goes on: its history, and its models if it has ended."""
-        folder = self._folder
-        names = [] if folder is None else files_of_models(folder)
-        return StepEvidence(self._last()[0], files={name: file_hash(inside(folder, name)) for name in names if folder})
+    def of_end(self, *, ended: bool) -> StepEvidence:
+        """Return the evidence of a run that ends, or goes on: its history, and the other files if it has ended."""
+        folder = self._folder if ended else None
+        files = {} if folder is None else {name: file_hash(inside(folder, name)) for name in files_of_end(folder)}
+        return StepEvidence(self._last()[0], files=files)

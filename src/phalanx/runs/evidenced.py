@@ -1,7 +1,7 @@
-"""The comparison of a folder with the evidence in its audit trail: history, models and signatures of updates."""
+"""The comparison of a folder with the evidence in its audit trail: history, files and signatures of updates."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,12 +14,24 @@ from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.evidence import SignedUpdate, StepEvidence
 from phalanx.runs.files import HISTORY, inside
 from phalanx.runs.models import content
-from phalanx.runs.seal import DIGITS, Alteration, chain_of, file_hash, files_of_models, line_marks, located, split
+from phalanx.runs.record import CONFIG
+from phalanx.runs.seal import (
+    DIGITS,
+    Alteration,
+    chain_of,
+    file_hash,
+    files_of_end,
+    files_of_models,
+    line_marks,
+    located,
+    split,
+)
 from phalanx.runs.statements import fingerprint_of
 from phalanx.runs.updates import KeptUpdates, file_of, kept_steps, read_kept
 from phalanx.wording import plural
 
 LARGEST_STEP = 10**12  # number of one
+FINISHED = "finished"  # the reason in the last line `ended`, of a run that does not go on
 
 
 class EvidenceComparison(NamedTuple):
@@ -28,10 +40,30 @@ class EvidenceComparison(NamedTuple):
     Args:
         findings: what does not fit.
         sentences: what was compared, and what could not be.
+        proves: whether it shows what the run did: there is evidence, and clients have signed their updates.
+        parties: whose signatures it holds.
     """
 
-    findings: tuple[Alteration, ...] = ()
-    sentences: tuple[str, ...] = ()
+    findings: tuple[Alteration, ...]
+    sentences: tuple[str, ...]
+    proves: bool
+    parties: "Parties"
+
+
+class Parties(NamedTuple):
+    """Whose signatures the evidence in force holds.
+
+    Args:
+        coordinators: the public keys that tasks named, as text.
+        co_signers: clients whose updates answer such a task, and so co-sign the audit trail.
+        keys: of clients, by id.
+        names: of clients, by id.
+    """
+
+    coordinators: frozenset[str]
+    co_signers: frozenset[int]
+    keys: Mapping[int, Set[str]]
+    names: Mapping[int, Set[str]]
 
 
 class Evident(NamedTuple):
@@ -54,6 +86,8 @@ class _EvidenceLine(msgspec.Struct, frozen=True):
     event: str = ""
     step: Annotated[int, msgspec.Meta(ge=0, lt=LARGEST_STEP)] = 0
     client: int | None = None
+    name: str = ""
+    why: str = ""
     evidence: StepEvidence | None = None
 
 
@@ -66,6 +100,8 @@ class InForce(NamedTuple):
         findings: lines whose evidence is none.
         renewals: by client, the numbers of the lines that say that it has a new key.
         resumed: the numbers of the lines from which the run goes on, under the roster of that time.
+        begun: the numbers of the lines that say that a run has begun, with what each says of it.
+        names: of clients, by id.
     """
 
     lines: Mapping[int, Evident]
@@ -73,6 +109,20 @@ class InForce(NamedTuple):
     findings: tuple[Alteration, ...]
     renewals: Mapping[int, tuple[int, ...]] = {}
     resumed: tuple[int, ...] = ()
+    begun: tuple[tuple[int, str], ...] = ()
+    names: Mapping[int, Set[str]] = {}
+
+    @property
+    def parties(self) -> Parties:
+        """Whose signatures it holds."""
+        keys = defaultdict[int, set[str]](set)
+        for one in self.lines.values():
+            for client, found in one.evidence.signed.items():
+                keys[client].add(found.key)
+        named = [one.evidence for one in self.lines.values() if one.evidence.coordinator]
+        coordinators = frozenset(evidence.coordinator for evidence in named)
+        co_signers = frozenset(client for evidence in named for client in evidence.signed)
+        return Parties(coordinators, co_signers, dict(keys), self.names)
 
 
 def in_force(folder: Path, name: str) -> InForce:
@@ -84,6 +134,7 @@ def in_force(folder: Path, name: str) -> InForce:
     """
     lines, last, findings = dict[int, Evident](), None, list[Alteration]()
     renewals, resumed = defaultdict[int, tuple[int, ...]](tuple), list[int]()
+    begun, names, over = list[tuple[int, str]](), defaultdict[int, set[str]](set), False
     for number, text in enumerate(split(contents(inside(folder, name), LARGEST_LINES)), 1):
         try:
             found = from_json(text, _EvidenceLine)
@@ -93,10 +144,19 @@ def in_force(folder: Path, name: str) -> InForce:
             if text.endswith(b"\n"):  # or its writer was killed
                 findings.append(Alteration(name, "changed", f"holds no evidence: {error}", number))
             continue
+        if over:
+            of = () if found.client is None else (found.client,)
+            findings.append(Alteration(name, "added", "comes after the end of the run", number, found.step, of))
+            continue
+        over = found.event == "ended" and found.why == FINISHED
         if found.event == "new key" and found.client is not None:
             renewals[found.client] += (number,)
         if found.event == "resumed":
             resumed.append(number)
+        if found.event == "begun":
+            begun.append((number, found.why))
+        if found.client is not None:
+            names[found.client].add(found.name)
         if found.evidence is None:
             continue
         this = Evident(number, found.step, found.evidence)
@@ -106,11 +166,11 @@ def in_force(folder: Path, name: str) -> InForce:
             kept = found.evidence.history.lines
             lines = {count: one for count, one in lines.items() if count <= kept}
             last = this
-    return InForce(lines, last, (*findings,), renewals, (*resumed,))
+    return InForce(lines, last, (*findings,), renewals, (*resumed,), (*begun,), names)
 
 
 def compare(folder: Path, name: str) -> EvidenceComparison:
-    """Compare the history and the models in a folder with the evidence in an audit trail, and check its signatures.
+    """Compare the files of a folder with the evidence in an audit trail, and check its signatures.
 
     Args:
         folder: of the run.
@@ -123,18 +183,30 @@ def compare(folder: Path, name: str) -> EvidenceComparison:
     kept, said = _updates(folder, name, known)
     if not known.lines:
         sentence = f"{name} has no evidence: nothing shows who sent which update, and what was made of it."
-        return EvidenceComparison((*known.findings, *kept), (sentence,))
-    history, models = _guarded(HISTORY, partial(_history, folder, known)), [*_models(folder, known)]
-    signatures, checked = [*_signatures(name, known)], find_spec("cryptography") is not None
+        return EvidenceComparison((*known.findings, *kept), (sentence,), proves=False, parties=known.parties)
+    history, others = _guarded(HISTORY, partial(_history, folder, known)), [*_files(folder, known)]
+    signatures, checked = [*_run(name, known), *_signatures(name, known)], find_spec("cryptography") is not None
     signed = [client for one in known.lines.values() for client in one.evidence.signed]
     files = len(known.last.evidence.files) if known.last is not None else 0
     parts = [f"{plural(len(known.lines), 'line')} of the history"]
-    parts += [f"{plural(files, 'file')} of models"] if files else []
+    parts += [plural(files, "other file")] if files else []
     parts += [f"{plural(len(signed), 'signature')} of {plural(len({*signed}), 'client')}"] if signed and checked else []
     lacking = f" Signatures were not checked, which needs {installation('flower')}." if signed and not checked else ""
     sentence = f"{name} has the evidence of {', '.join(parts)}.{lacking}"
-    findings = (*known.findings, *history, *models, *signatures, *kept)
-    return EvidenceComparison(findings, (sentence, *said, *_reservations(known)))
+    findings = (*known.findings, *history, *others, *signatures, *kept)
+    proves = bool(signed) or all(one.step == 0 for one in known.lines.values())
+    return EvidenceComparison(findings, (sentence, *said, *_reservations(known)), proves=proves, parties=known.parties)
+
+
+def _run(name: str, known: InForce) -> Iterator[Alteration]:
+    """Yield the lines that do not say of the run that it is the one that clients have signed."""
+    if not (sessions := {one.evidence.session for one in known.lines.values()} - {""}):
+        return
+    if not known.begun:
+        yield Alteration(name, "missing", "has no line that says which run has begun")
+    for number, why in known.begun:
+        if why not in {f"run {session}" for session in sessions}:
+            yield Alteration(name, "changed", "names another run than the one that clients have signed", number)
 
 
 def _reservations(known: InForce) -> Iterator[str]:
@@ -144,10 +216,7 @@ def _reservations(known: InForce) -> Iterator[str]:
         yield f"Without evidence: {plural(gaps, 'line')} of the history."
     if any(one.evidence.updates and not one.evidence.kept for one in known.lines.values()):
         yield "Updates that were not kept cannot be compared with what clients signed."
-    keys = defaultdict[int, set[str]](set)
-    for one in known.lines.values():
-        for client, found in one.evidence.signed.items():
-            keys[client].add(found.key)
+    keys = known.parties.keys
     if renewed := [f"client {client}" for client in sorted(keys) if len(keys[client]) > 1]:
         yield f"More than one key, to be compared with the roster: {', '.join(renewed)}."
 
@@ -187,12 +256,13 @@ def _history(folder: Path, known: InForce) -> Iterator[Alteration]:
         yield Alteration(HISTORY, "changed", "is not the line of the evidence", min(wrong))
 
 
-def _models(folder: Path, known: InForce) -> Iterator[Alteration]:
-    """Yield the files of models that are not those of the evidence; nothing of a run that has not ended."""
+def _files(folder: Path, known: InForce) -> Iterator[Alteration]:
+    """Yield the other files that are not those of the evidence; nothing of a run that has not ended."""
     if known.last is None or not known.last.evidence.files:
         return
     expected = known.last.evidence.files
-    there = [*files_of_models(folder)]
+    # Older evidence is of the models only.
+    there = files_of_end(folder) if CONFIG in expected else files_of_models(folder)
     for name in sorted({*expected, *there}):
         if name not in expected:
             yield Alteration(name, "added", "was added")

@@ -39,6 +39,8 @@ FILES = re.compile(  # of a record; a checkpoint is none: it has a checksum, goe
     r"|(best/)?(model\.(json|md|safetensors)|schema\.json|models/[^/.][^/]*)|updates/[^/.][^/]*"
 )
 MODELS = re.compile(r"(best/)?(model\.(json|safetensors)|schema\.json|models/[^/]+)")
+# Files that evidence speaks of step by step, or that speak of the audit trail themselves.
+ON_THE_WAY = re.compile(r"history\.jsonl|audit\.jsonl|witnesses\.json|updates/.*")
 # Files that a run that goes on writes again.
 AGAIN = re.compile(r"run\.json|summary\.json|witnesses\.json|schema\.json|model\.\w+|models/.*")
 FOLDERS = ("", "models", "best", "best/models", "updates")
@@ -261,6 +263,11 @@ def members(folder: Path) -> list[str]:
 def line_marks(lines: Iterable[bytes]) -> list[str]:
     """Return the first `DIGITS` digits of the SHA-256 of each line."""
     return [hashlib.sha256(line).hexdigest()[:DIGITS] for line in lines]
+
+
+def files_of_end(folder: Path) -> list[str]:
+    """Return the names of the files of a record that are as they stay when its audit trail ends."""
+    return [name for name in members(folder) if not ON_THE_WAY.fullmatch(name)]
 
 
 def files_of_models(folder: Path) -> list[str]:

@@ -111,7 +111,8 @@ class Session:
         checkpoint: when the run is saved on its way; None: never.
         device: where it computes.
         begun: when it began, by `time.perf_counter`; None: now.
-        on_end: called with how the run ended, before its record is made; of a run that raises, only if it has a folder.
+        on_end: called with how the run ended, once its record is written; of a run that raises, only if it has a
+            folder.
         models: keeps the models of the run.
         audit: the name of the audit trail in the folder.
         audited: returns the place that it has come to; None if there is none.
@@ -306,8 +307,6 @@ class Session:
     def _end(self, error: BaseException | None) -> None:
         how = ending(error)
         try:
-            self._on_end(how)
-        finally:
             if self.history.lines:
                 lines, seconds = self.history.settled(), time.perf_counter() - self.begun
                 record = record_of(self.info, lines, self._population(lines), how, seconds)
@@ -317,6 +316,8 @@ class Session:
                         write_inside(self.folder, CARD, card(record).encode())
                     record.save(self.folder)
                 self.record = record
+        finally:
+            self._on_end(how)
 
 
 def simulate(

@@ -4,6 +4,7 @@ Without a seal only the parts of a record that say something of each other are c
 sure.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -11,10 +12,12 @@ from typing import Literal, NamedTuple
 from phalanx.core import InfeasibleError
 from phalanx.installation import installation
 from phalanx.reading import LARGEST_LINES, contents
+from phalanx.runs.evidenced import EvidenceComparison
 from phalanx.runs.evidenced import compare as compare_evidence
-from phalanx.runs.files import AUDIT, inside
-from phalanx.runs.record import SUMMARY, Record
+from phalanx.runs.files import AUDIT, HISTORY, inside
+from phalanx.runs.record import SUMMARY, Record, configuration_of
 from phalanx.runs.seal import FOLDERS, SEAL, Alteration, breaks, examine, members, split
+from phalanx.runs.witnesses import WITNESSES
 from phalanx.wording import plural
 
 Verdict = Literal["yes", "no", "unknown"]
@@ -32,6 +35,7 @@ class Verification(NamedTuple):
         witnesses: what was compared with what witnesses hold, in sentences.
         witnessed: whether that could be compared; None if no witness was named.
         evidence: what was compared with the evidence in audit trails, in sentences.
+        proves: whether its audit trail shows what the run did; None if it is the folder of a simulation.
     """
 
     sealed: bool
@@ -42,13 +46,14 @@ class Verification(NamedTuple):
     witnesses: tuple[str, ...] = ()
     witnessed: bool | None = None
     evidence: tuple[str, ...] = ()
+    proves: bool | None = None
 
     @property
     def integrity(self) -> Verdict:
         """Whether what is there is as the run left it."""
         if any(finding.kind != "missing" for finding in self.findings):
             return "no"
-        return "yes" if self.sealed else "unknown"
+        return "yes" if self.sealed and self.proves is not False else "unknown"
 
     @property
     def completeness(self) -> Verdict:
@@ -56,7 +61,7 @@ class Verification(NamedTuple):
         if any(finding.kind == "missing" for finding in self.findings) or not self.ended:
             return "no"
         seal_gone = any(finding.file == SEAL for finding in self.findings)
-        return "yes" if self.sealed and not seal_gone else "unknown"
+        return "yes" if self.sealed and not seal_gone and self.proves is not False else "unknown"
 
     @property
     def status(self) -> int:
@@ -78,7 +83,13 @@ def verify(folder: Path, witnesses: Sequence[Path] = (), coordinator: str = "") 
         InfeasibleError: there is no such folder, no run was made in it, or a witness holds nothing.
         OSError: a file cannot be read.
     """
-    found = _with_evidence(folder, _verified(folder))
+    own = _verified(folder)
+    found = _with_evidence(folder, own)
+    known = {finding.file for finding in own.findings}
+    trails = [name for name in members(folder) if name.startswith("audit") and (folder / name).is_file()]
+    if found.sealed:
+        broken = (of for name in trails if name not in known for of in _broken(folder, name))
+        found = found._replace(findings=(*found.findings, *broken))
     if not witnesses:
         return found
     try:
@@ -87,20 +98,45 @@ def verify(folder: Path, witnesses: Sequence[Path] = (), coordinator: str = "") 
         raise InfeasibleError(f"Signatures of witnesses need a package: {installation('flower')}.") from error
     if missing := next((path for path in witnesses if not path.is_file()), None):
         raise InfeasibleError(f"There is no file {missing}. Name the list of tasks of a client, such as tasks.jsonl.")
-    trails = [name for name in members(folder) if name.startswith("audit") and (folder / name).is_file()]
     said = compare(folder, trails, witnesses, coordinator)
     findings = (*found.findings, *said.findings)
     return found._replace(findings=findings, witnesses=said.sentences, witnessed=said.compared)
 
 
 def _with_evidence(folder: Path, found: Verification) -> Verification:
-    """Return the verification with what the evidence in the audit trail says of files that the seal says nothing of."""
-    known = {finding.file for finding in found.findings}
-    if AUDIT not in members(folder) or any(of.file == AUDIT and of.line is None for of in found.findings):
+    """Return the verification with what the audit trail and its witnesses say of files that the seal is silent on."""
+    if any(of.file == AUDIT and of.line is None for of in found.findings):
         return found
+    if AUDIT not in members(folder):
+        lacking = f"{AUDIT} is not there: nothing shows who sent which update, and what was made of it."
+        if os.path.lexists(folder / WITNESSES) and not any(of.file == AUDIT for of in found.findings):
+            gone = Alteration(AUDIT, "missing", f"is missing: clients have co-signed it in {WITNESSES}")
+            return found._replace(findings=(*found.findings, gone), evidence=(lacking,), proves=False)
+        return found._replace(evidence=(lacking,), proves=False) if _of_clients(folder) else found
     said = compare_evidence(folder, AUDIT)
-    findings = (*found.findings, *(finding for finding in said.findings if finding.file not in known))
-    return found._replace(findings=findings, evidence=said.sentences)
+    own, sentence = _own_witnesses(folder, said)
+    more = (*said.findings, *own)
+    named = {finding.file for finding in more if finding.clients or finding.step is not None} - {AUDIT, HISTORY}
+    of_seal = [finding for finding in found.findings if finding.file not in named]
+    known = {finding.file for finding in of_seal}
+    findings = (*of_seal, *(finding for finding in more if finding.file not in known))
+    return found._replace(findings=findings, evidence=(*said.sentences, *filter(None, [sentence])), proves=said.proves)
+
+
+def _own_witnesses(folder: Path, said: EvidenceComparison) -> tuple[list[Alteration], str]:
+    try:
+        from phalanx.runs.witnessed import compare_own  # noqa: PLC0415  (needs a package that simulations do not)
+    except ModuleNotFoundError:
+        return [], ""
+    return compare_own(folder, AUDIT, said.parties)
+
+
+def _of_clients(folder: Path) -> bool:
+    """Return whether a folder says that real clients took part in its run, which leaves an audit trail."""
+    try:
+        return configuration_of(folder).get("engine") == "flower"
+    except (OSError, ValueError):
+        return False
 
 
 def _verified(folder: Path) -> Verification:
@@ -126,8 +162,7 @@ def _verified(folder: Path) -> Verification:
         if not path.is_file():
             findings.append(Alteration(name, "changed", "is no file"))
         elif name.startswith("audit"):
-            lines = [line for line in split(contents(path, LARGEST_LINES)) if line.endswith(b"\n")]
-            findings += (Alteration(name, "changed", why, number) for number, why in breaks(lines))
+            findings += _broken(folder, name)
     ended = (folder / SUMMARY).is_file()
     if ended:
         try:
@@ -137,6 +172,12 @@ def _verified(folder: Path) -> Verification:
         except FileNotFoundError as error:
             findings.append(Alteration(SUMMARY, "missing", f"is not all: {error}"))
     return Verification(False, (*findings,), ended=ended, others=(*others,))
+
+
+def _broken(folder: Path, name: str) -> Iterator[Alteration]:
+    """Yield where the hash chain of an audit trail breaks."""
+    lines = [line for line in split(contents(inside(folder, name), LARGEST_LINES)) if line.endswith(b"\n")]
+    yield from (Alteration(name, "changed", why, number) for number, why in breaks(lines))
 
 
 def _entries(folder: Path, below: str) -> Iterator[Path]:

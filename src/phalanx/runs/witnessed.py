@@ -9,12 +9,14 @@ import msgspec
 
 from phalanx.core import InfeasibleError
 from phalanx.reading import LARGEST_LINES, contents, from_json
+from phalanx.runs.evidenced import Parties
 from phalanx.runs.files import inside
 from phalanx.runs.seal import Alteration, breaks, split
 from phalanx.runs.transparency import MerkleTree, TreeHead, is_cosigned, open_note, public_key
-from phalanx.runs.witnesses import LARGEST, SeenTask, Witness, Witnesses
+from phalanx.runs.witnesses import LARGEST, WITNESSES, SeenTask, Witness, Witnesses, as_json
 from phalanx.wording import plural, shown
 
+NOT_CO_SIGNED = "it is not co-signed by the client that it names"
 RUN = re.compile(r"run ([0-9a-z]{1,64})")  # the reason in the line `begun`
 
 
@@ -34,8 +36,9 @@ class WitnessComparison(NamedTuple):
 
 
 class _Trail(NamedTuple):
-    """An audit trail: its name in the folder, its lines, and the tree over them."""
+    """An audit trail: the origin of its heads, its name in the folder, its lines, and the tree over them."""
 
+    origin: str
     name: str
     lines: Sequence[bytes]
     tree: MerkleTree
@@ -48,8 +51,14 @@ class _Begun(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+class _Entries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of `witnesses.json`, each entry for itself."""
+
+    clients: dict[int, msgspec.Raw]
+
+
 class _Held(NamedTuple):
-    """What a witness holds: the heads, the keys that have signed them, and why others are none."""
+    """What a witness holds: the heads, the keys that have signed them, and what is none."""
 
     heads: Sequence[TreeHead]
     keys: Sequence[str]
@@ -69,7 +78,8 @@ def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinat
         InfeasibleError: a file holds no heads.
         OSError: a file cannot be read.
     """
-    trails = dict(found for name in names if (found := _trail(folder, name)) is not None)
+    found = (_trail(folder, name) for name in names)
+    trails = {trail.origin: trail for trail in found if trail.origin}
     shown_first = dict[tuple[str, int], tuple[bytes, str]]()
     findings, sentences, compared = list[Alteration](), list[str](), True
     for path in files:
@@ -99,11 +109,70 @@ def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinat
     return WitnessComparison((*dict.fromkeys(findings),), (*sentences,), compared)
 
 
+def compare_own(folder: Path, name: str, parties: Parties) -> tuple[list[Alteration], str]:
+    """Compare an audit trail with the co-signatures of clients that the folder itself holds.
+
+    Args:
+        folder: of a run.
+        name: of the trail.
+        parties: whose signatures the evidence in the trail holds.
+
+    Returns:
+        What does not fit, and what was compared, in a sentence; empty if the coordinator had no key.
+    """
+    try:
+        text = contents(inside(folder, WITNESSES), LARGEST)
+        entries = from_json(text, _Entries).clients
+    except FileNotFoundError:
+        what = "is missing: clients have co-signed this audit trail"
+        return [Alteration(WITNESSES, "missing", what)] if parties.coordinators else [], ""
+    except ValueError as error:
+        return [Alteration(WITNESSES, "changed", f"holds no co-signatures: {error}")], ""
+    findings, heads, known = list[Alteration](), dict[int, TreeHead](), dict[int, Witness]()
+    for client in sorted({*entries, *parties.co_signers}):
+        if client not in entries:
+            findings.append(Alteration(WITNESSES, "missing", "lacks a client that has co-signed", clients=(client,)))
+            continue
+        try:
+            witness = from_json(bytes(entries[client]), Witness)
+            heads[client] = _co_signed(client, witness, parties)
+            known[client] = witness
+        except ValueError as error:
+            what = f"holds no co-signature: {str(error).rstrip('.')}"
+            findings.append(Alteration(WITNESSES, "changed", what, clients=(client,)))
+    if len(known) == len(entries) and text != as_json(known):
+        findings.append(Alteration(WITNESSES, "changed", "is not as a coordinator writes it"))
+    if not heads:
+        return findings, ""
+    of_trail = _trail(folder, name, max(heads.values()).origin)
+    ours = {client: head for client, head in heads.items() if head.origin == of_trail.origin}
+    for client in sorted(heads.keys() - ours.keys()):
+        what = f"is of another run than {name}, {heads[client].origin}"
+        findings.append(Alteration(WITNESSES, "changed", what, clients=(client,)))
+    findings += _unfit(of_trail, sorted({*ours.values()}), WITNESSES)
+    last = max((head.size for head in ours.values()), default=0)
+    return findings, f"{plural(len(ours), 'client')} co-signed {name}, up to line {last}."
+
+
+def _co_signed(client: int, found: Witness, parties: Parties) -> TreeHead:
+    """Return the head that a client has co-signed; raise `ValueError` if it has not, or is not the one of the trail."""
+    head = open_note(found.checkpoint, public_key(found.coordinator))
+    if not is_cosigned(head, found.cosignature, public_key(found.key)):
+        raise ValueError(NOT_CO_SIGNED)
+    if parties.coordinators and found.coordinator not in parties.coordinators:
+        raise ValueError("it names another coordinator than clients have signed")
+    if found.key not in parties.keys.get(client, {found.key}):
+        raise ValueError("it names another key than the one that signed the updates")
+    if found.name not in parties.names.get(client, {found.name}):
+        raise ValueError("it names the client otherwise than the audit trail")
+    return head
+
+
 def _unfit(trail: _Trail, heads: Sequence[TreeHead], witness: str) -> Iterator[Alteration]:
     """Yield what of a trail does not fit the heads, which are in the order of their sizes."""
     fits, lines = 0, len(trail.tree)
-    for head in heads:
-        if head.size <= lines and trail.tree.root(head.size) != head.root:
+    for head in (head for head in heads if head.size <= lines):
+        if trail.tree.root(head.size) != head.root:
             one = head.size <= fits + 1
             what = "is not the one" if one else f"to {head.size}: one or more of them are not those"
             at = [number for number, _ in breaks(trail.lines) if fits < number <= head.size + 1]
@@ -111,35 +180,37 @@ def _unfit(trail: _Trail, heads: Sequence[TreeHead], witness: str) -> Iterator[A
             yield Alteration(trail.name, "changed", f"{what} of which {shown(witness)} is a witness{broken}", fits + 1)
             break
         fits = head.size
-    if (most := heads[-1].size) > lines:
-        what = f"is missing: {shown(witness)} is a witness of {most} lines, and there are {lines}"
-        yield Alteration(trail.name, "missing", what, lines + 1)
+    whole = lines - (lines > 0 and not trail.lines[-1].endswith(b"\n"))
+    if heads and (most := heads[-1].size) > whole:
+        why = f"{shown(witness)} is a witness of {most} lines, and there are {whole}"
+        some = f"to {most}: {most - whole} missing" if whole > fits else "is missing"
+        yield Alteration(trail.name, "missing", f"{some}: {why}", min(fits, whole) + 1)
 
 
-def _trail(folder: Path, name: str) -> tuple[str, _Trail] | None:
-    """Return the origin of the heads of a trail, and the trail; None if it does not say of which run it is."""
-    tree, origin = MerkleTree(), ""
+def _trail(folder: Path, name: str, origin: str = "") -> _Trail:
+    """Return a trail, with this origin if it does not say itself of which run it is."""
+    tree, own = MerkleTree(), ""
     lines = split(contents(inside(folder, name), LARGEST_LINES))
     for line in lines:
         tree.add(line)
-        if not origin and b'"begun"' in line:
+        if not own and b'"begun"' in line:
             try:
                 begun = from_json(line, _Begun)
             except ValueError:
                 continue
             if begun.event == "begun" and (run := RUN.fullmatch(begun.why)):
-                origin = f"phalanx/{run[1]}"
-    return (origin, _Trail(name, lines, tree)) if origin else None
+                own = f"phalanx/{run[1]}"
+    return _Trail(own or origin, name, lines, tree)
 
 
-def _held(path: Path, coordinator: str) -> _Held:
+def _held(path: Path, coordinator: str = "") -> _Held:
     """Return what a witness holds."""
     heads, keys, faults = list[TreeHead](), dict[str, None](), list[str]()
     for place, note, signer, witness in _notes(path):
         try:
             head = open_note(note, public_key(coordinator or signer))
             if witness is not None and not is_cosigned(head, witness.cosignature, public_key(witness.key)):
-                raise ValueError("it is not co-signed by the client that it names")
+                raise ValueError(NOT_CO_SIGNED)
         except ValueError as error:
             faults.append(f"{path}, {place}: {str(error).rstrip('.')}.")
             continue

@@ -46,7 +46,7 @@ class SeenTask(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
-class Witness(msgspec.Struct, frozen=True):
+class Witness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The last head that a client has co-signed, in `witnesses.json`.
 
     Args:
