@@ -181,6 +181,24 @@ def test_networks_of_all_kinds_as_onnx(kind, shape, classes, dtype):
         torch.testing.assert_close(run_onnx(content, x), module(x), atol=1e-5, rtol=1e-4)
 
 
+class _Several(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x), x
+
+
+@pytest.mark.slow
+def test_a_network_of_several_outputs_has_its_scores_alone_as_onnx():
+    pytest.importorskip("onnxscript")
+    module, x = _Several().eval(), torch.rand(3, 6)
+    content = as_onnx(module, ModelInputs(shape=(6,), dtype="float32", outputs=3))
+    with torch.no_grad():
+        torch.testing.assert_close(run_onnx(content, x), module(x)[0])
+
+
 # Real clients
 
 

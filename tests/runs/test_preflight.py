@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -444,33 +445,46 @@ class Output(dict):
         return self["logits"]
 
 
-class WithLogits(nn.Module):
-    """Returns its scores as `kind` says."""
+OUTPUTS = {
+    "a field logits": lambda scores, x: Output(logits=scores),
+    "a tuple that begins with them": lambda scores, x: (scores, x),
+    "a list of one": lambda scores, x: [scores],
+    "a dictionary with logits": lambda scores, x: {"loss": None, "logits": scores},
+}
 
-    def __init__(self, kind):
+
+class SeveralOutputs(nn.Module):
+    """Returns its scores in one of several forms."""
+
+    def __init__(self, form):
         super().__init__()
-        self.kind, self.layer = kind, nn.Linear(6, 3)
+        self.form, self.layer = form, nn.Linear(6, 3)
+        nn.init.constant_(self.layer.weight, 0.1)
+        nn.init.zeros_(self.layer.bias)
 
     def forward(self, x):
-        scores = self.layer(x)
-        return (
-            Output(logits=scores)
-            if self.kind == "logits"
-            else {"scores": scores}
-            if self.kind == "dict"
-            else (scores, x)
-        )
+        return self.form(self.layer(x), x)
 
 
-def test_outputs_with_logits_are_taken():
-    record = simulate(run(model=WithLogits("logits")))
-    assert record.summary.status == "finished"
+@pytest.mark.parametrize("form", OUTPUTS.values(), ids=OUTPUTS)
+def test_scores_are_found_in_several_outputs(form):
+    several = simulate(run(model=SeveralOutputs(form)))
+    alone = simulate(run(model=SeveralOutputs(lambda scores, x: scores)))
+    assert several.summary.final.loss == alone.summary.final.loss
 
 
-@pytest.mark.parametrize("kind", ["dict", "tuple"])
-def test_other_outputs_are_refused_with_the_remedy(kind):
-    with pytest.raises(ValueError, match=rf"gave a {kind}\. Wrap it in a module that returns the tensor"):
-        Federation(run(model=WithLogits(kind)))
+@pytest.mark.parametrize(
+    ("form", "gave"),
+    [
+        (lambda scores, x: {"scores": scores}, r"a dict\. Wrap it in a module that returns the tensor"),
+        (lambda scores, x: (x, scores), r"\(2, 6\)"),
+        (lambda scores, x: (None, scores), r"a tuple\. Wrap it"),
+        (lambda scores, x: (), r"a tuple\. Wrap it"),
+    ],
+)
+def test_other_outputs_are_refused_with_the_remedy(form, gave):
+    with pytest.raises(ValueError, match=f"gave {gave}"):
+        Federation(run(model=SeveralOutputs(form)))
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm")
@@ -482,18 +496,38 @@ def test_a_module_that_cannot_be_copied():
     assert not remarks(model=nn.utils.parametrizations.weight_norm(nn.Linear(6, 3)))
 
 
-@pytest.mark.parametrize("train", [("classifier.*",), ("classifier.weight", "classifier.bias")])
-def test_adapters_train_the_head_that_is_named(train):
+def trained_names(model):
+    """The parameters that a client of a model trains."""
+    return {name for name, p in model.build((6,), 3).named_parameters() if p.requires_grad}
+
+
+def test_adapters_train_the_head_unless_it_is_left_out():
+    net = nn.Sequential()
+    net.add_module("body", nn.Linear(6, 8))
+    net.add_module("lm_head", nn.Linear(8, 8))  # the output of a language model, which was trained with it
+    net.add_module("classifier", nn.Linear(8, 3))
+    head, adapters = (
+        {"classifier.weight", "classifier.bias"},
+        {"body.lora_A.default.weight", "body.lora_B.default.weight"},
+    )
+    model = LoRA(GivenModule(net), ("body",), rank=2)
+    assert trained_names(model) == head | adapters
+    assert not remarks(model=model)
+    assert trained_names(replace(model, heads=False)) == adapters
+    assert trained_names(replace(model, heads=False, train=("classifier.*",))) == head | adapters
+    adapted = {f"classifier.lora_{factor}.default.weight" for factor in "AB"}
+    assert trained_names(replace(model, layers=("body", "classifier"))) == adapters | adapted
+    with pytest.raises(ValueError, match=r"No parameter has a name like nothing\.\*"):
+        LoRA(GivenModule(net), ("body",), train=("nothing.*",)).build((6,), 3)
+
+
+def test_a_head_is_trained_in_float32_on_a_base_of_half_the_memory():
     net = nn.Sequential()
     net.add_module("body", nn.Linear(6, 8))
     net.add_module("classifier", nn.Linear(8, 3))
-    (said,) = remarks(model=LoRA(GivenModule(net), ("body",), rank=2))
-    assert (
-        said == "LoRA does not train 'classifier.weight'. If that is a new head, add it to train: [\"classifier.*\"]."
-    )
-    model = LoRA(GivenModule(net), ("body",), rank=2, train=train)
-    assert not remarks(model=model)
-    trained = {name for name, p in model.build((6,), 3).named_parameters() if p.requires_grad}
-    assert {"classifier.weight", "classifier.bias"} < trained
-    with pytest.raises(ValueError, match=r"No parameter has a name like nothing\.\*"):
-        LoRA(GivenModule(net), ("body",), train=("nothing.*",)).build((6,), 3)
+    network = LoRA(GivenModule(net), ("body",), rank=2, base="bfloat16").build((6,), 3)
+    assert network.classifier.weight.dtype == torch.float32
+    assert network.body.base_layer.weight.dtype == torch.bfloat16
+    scores = network(X[:4].bfloat16())
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores, net(X[:4]), atol=0.05, rtol=0.05)

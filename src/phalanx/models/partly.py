@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
 from phalanx.fields import PositiveInt
 from phalanx.installation import optional
 from phalanx.models.model import Model
+
+HEADS = frozenset({"classification_head", "classifier", "fc", "head", "heads", "qa_outputs", "score"})
+ADAPTED = frozenset({"base_layer", "lora_A", "lora_B"})  # parts of the names in a layer with an adapter
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ class LoRA(Model):
         rank: of the adapters.
         alpha: factor of the adapters, times their rank.
         base: type of the parameters that are not trained; "bfloat16" halves their memory. For models of texts.
-        train: patterns of the names of parameters that are trained whole next to the adapters, such as those of a new
-            head: ["classifier.*"].
+        train: patterns of the names of parameters that are trained whole next to the adapters, such as ["pooler.*"].
+        heads: whether a head is, which is new for most tasks: parameters below a part named as in `HEADS`.
     """
 
     model: Model
@@ -74,6 +77,7 @@ class LoRA(Model):
     alpha: PositiveInt = 8
     base: Literal["float32", "bfloat16"] = "float32"
     train: tuple[str, ...] = ()
+    heads: bool = True
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -94,8 +98,21 @@ class LoRA(Model):
         names = [name for name, _ in adapted.named_parameters()]
         if unknown := [pattern for pattern in self.train if not any(fnmatchcase(name, pattern) for name in names)]:
             raise ValueError(f"No parameter has a name like {', '.join(unknown)}. Choose some of: {', '.join(names)}.")
-        train_only(adapted, ("*.lora_A.*", "*.lora_B.*", *self.train))
-        for parameter in adapted.parameters():
-            if parameter.requires_grad:
+        heads = tuple(name for name in names if self.heads and _is_head(*name.split(".")))
+        train_only(adapted, ("*.lora_A.*", "*.lora_B.*", *self.train, *heads))
+        for part in adapted.modules():
+            trained = [parameter for parameter in part.parameters(recurse=False) if parameter.requires_grad]
+            for parameter in trained:
                 parameter.data = parameter.data.float()
+            if trained and self.base != "float32":
+                part.register_forward_pre_hook(_in_float32)
         return adapted
+
+
+def _is_head(*parts: str) -> bool:
+    """Return whether a parameter is one of a head, by the parts of its name; not of a layer that has an adapter."""
+    return not HEADS.isdisjoint(parts) and ADAPTED.isdisjoint(parts)
+
+
+def _in_float32(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)

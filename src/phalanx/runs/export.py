@@ -8,10 +8,12 @@ from typing import Any, Literal, get_args
 import safetensors.torch
 import torch
 from torch import nn
+from typing_extensions import override
 
 from phalanx.core import InfeasibleError
 from phalanx.installation import optional
 from phalanx.runs.models import ModelInputs, Tensors
+from phalanx.training.vector import scores_of
 
 Format = Literal["safetensors", "torch", "onnx"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -25,6 +27,18 @@ def tensors_as(state: Tensors, form: Literal["safetensors", "torch"]) -> bytes:
     out = io.BytesIO()
     torch.save(dict(state), out)
     return out.getvalue()
+
+
+class _Scores(nn.Module):
+    """A network whose only output is its scores."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    @override
+    def forward(self, x: torch.Tensor) -> Any:
+        return scores_of(self.module(x))
 
 
 def as_onnx(module: nn.Module, inputs: ModelInputs) -> bytes:
@@ -43,7 +57,7 @@ def as_onnx(module: nn.Module, inputs: ModelInputs) -> bytes:
         optional(package, "The format onnx", "onnx")
     example = torch.zeros((BATCH, *inputs.shape), dtype=getattr(torch, inputs.dtype))
     try:
-        program = _traced(module.eval(), example)
+        program = _traced(_Scores(module).eval(), example)
     except (torch.onnx.OnnxExporterError, RuntimeError) as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise InfeasibleError(f"torch.onnx cannot export this network: {said[0]} Choose another --format.") from error

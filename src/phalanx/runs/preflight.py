@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.data.findings import Finding, clipped, unseen
-from phalanx.models import LoRA
 from phalanx.training.task import Regression, Task, undefined
 from phalanx.training.trial import diverges, gradients, targets_apart, trains_on_one
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 
 ACCEPTED = " (accepted)"  # ends the sentence of an accepted error
-HEADS = frozenset({"classifier", "score", "head", "heads", "fc", "pooler"})  # in names of parameters
 
 
 def preflight(federation: "Federation") -> tuple[str, ...]:
@@ -63,28 +61,10 @@ def findings(federation: "Federation") -> Iterator[Finding]:
         yield from targets_apart(train.y)
     if len(train):
         yield from gradients(federation.model, federation.task, train, plan.seed)
-    yield from _heads(federation)
     if isinstance(federation.task, Regression) and len(train):
         yield from diverges(federation.model, plan.training, federation.task, train, plan.seed)
     for client, why in federation.sitting_out.items():
         yield Finding("sits_out", str(client), f"Client {client} sits out: {why}.", error=False)
-
-
-def _heads(federation: "Federation") -> Iterator[Finding]:
-    """Yield the heads that adapters of low rank leave at their initial values."""
-    model = federation.plan.model
-    if not isinstance(model, LoRA) or model.train:
-        return
-    for name, parameter in federation.model.module.named_parameters():
-        words = {*name.replace("_", ".").split(".")}
-        if not parameter.requires_grad and words & HEADS and name.endswith("weight") and parameter.ndim > 1:
-            yield Finding(
-                "head",
-                name,
-                f"LoRA does not train {name!r}. If that is a new head, add it to train: "
-                f'["{name.removesuffix("weight")}*"].',
-                error=False,
-            )
 
 
 def _labels(train: Dataset, test: Dataset) -> Iterator[Finding]:

@@ -54,6 +54,20 @@ def rows_as_matrix(rows: Sequence[Vector]) -> Tensor:
     return torch.stack([row.detach() for row in rows], out=room((len(rows), d), first.dtype, first.device))
 
 
+def scores_of(outputs: Any) -> Any:
+    """Return the tensor in the outputs of a module that gives more than one.
+
+    Of outputs with `logits`, as models of the `transformers` library and networks with auxiliary classifiers give them,
+    these are returned; of a tuple or list, its first tensor if it begins with it.  Others are returned as they are.
+    """
+    if isinstance(outputs, Tensor):
+        return outputs
+    if isinstance(outputs, Mapping):
+        return outputs.get("logits", outputs)
+    first = outputs[0] if isinstance(outputs, tuple | list) and outputs else outputs
+    return getattr(outputs, "logits", first if isinstance(first, Tensor) else outputs)
+
+
 class FlatModule:
     """A module whose parameters are views of one flat vector.
 
@@ -107,13 +121,13 @@ class FlatModule:
     def outputs(self, x: Tensor | Mapping[str, Tensor]) -> Any:
         """Return the outputs for a batch; several inputs are keyword arguments.
 
-        Of outputs with `logits`, as models of the `transformers` library give them, these are returned.
+        See `scores_of` for outputs that are no tensor.
         """
         if isinstance(x, Tensor):
             found = self.module(self._arranged_input(x))
         else:
             found = self.module(**{name: self._arranged_input(part) for name, part in x.items()})
-        return found if isinstance(found, Tensor) else getattr(found, "logits", found)
+        return scores_of(found)
 
     def _arranged_input(self, x: Tensor) -> Tensor:
         if self._in_rows:

@@ -17,7 +17,8 @@ x = torch.randn(60, 6, generator=draw)
 y = (x[:, 0] > 0).long()
 data = InMemory(Dataset(x[:40], y[:40], 2), Dataset(x[40:], y[40:], 2))
 net = nn.Sequential(OrderedDict(query=nn.Linear(6, 8), act=nn.Tanh(), classifier=nn.Linear(8, 2)))
-model = LoRA(GivenModule(net), ("query",), rank=2, train=tuple(sys.argv[1:]))
+left = "no_heads" in sys.argv
+model = LoRA(GivenModule(net), ("query",), rank=2, heads=not left, train=tuple(sys.argv[1 + left :]))
 trained = dict(simulate(Run(data=data, clients=2, model=model, until=Until(3))).model().named_parameters())
 (head,) = [each for name, each in trained.items() if name.endswith("classifier.weight")]
 print(json.dumps({"moved": float((head - net.classifier.weight).norm().detach())}))

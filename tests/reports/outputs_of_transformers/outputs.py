@@ -26,7 +26,15 @@ class Model(nn.Module):
         scores = self.layer(x)
         if self.kind == "labelled":
             return Scores(scores, None if labels is None else nn.functional.cross_entropy(scores, labels))
-        kinds = {"pair": (scores, (x,)), "dictionary": {"answers": scores}, "three": scores, "logits": Scores(scores)}
+        kinds = {
+            "pair": (scores, (x,)),
+            "auxiliary": (scores, 2 * scores),
+            "mapping": {"loss": None, "logits": scores},
+            "dictionary": {"answers": scores},
+            "states": (x, scores),
+            "three": scores,
+            "logits": Scores(scores),
+        }
         return kinds[self.kind]
 
 
