@@ -1,5 +1,6 @@
 """`phalanx reproduce` as a user meets it, in process; `test_reproduce_process.py` starts the real thing."""
 
+import csv
 import importlib
 import json
 import math
@@ -20,9 +21,15 @@ from phalanx.core import InfeasibleError
 from phalanx.experiments.papers import Trace, experiment
 from phalanx.experiments.papers.experiment import chosen, reproductions
 from phalanx.experiments.papers.published import published
+from phalanx.experiments.papers.scoreboard import with_verdicts
 from phalanx.runs.provenance import NUMERICS
 
 PACKAGE = "toy_papers"
+ROOT = Path(__file__).parents[3]
+PAGES = {  # of the documentation
+    "byzantine-cfl": "byzantine-cfl.md", "catalyst": "catalyst.md", "client-weighting": "weighting.md",
+    "clustered-fl": "clustered-fl.md", "rffl": "rffl.md",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -591,6 +598,25 @@ def test_all_papers_are_drawn_from_their_records_with_a_scoreboard(capsys, finis
     assert text.startswith("Before\n<!-- scoreboard -->\n\n* At the papers' own size: ")
     assert text.endswith("<!-- end of the scoreboard -->\nAfter\n")
     assert "earlier" not in text
+
+
+@pytest.mark.parametrize(("paper", "page"), sorted(PAGES.items()))
+def test_the_page_of_a_paper_has_the_verdicts_of_the_scoreboard(paper, page):
+    text, table = (ROOT / "docs" / page).read_text(), (ROOT / "results" / "scoreboard.csv").read_text()
+    assert with_verdicts(text, table) == text, "phalanx reproduce all --no_training"
+    for title in ("promises", "use it when", "what breaks it", "ours differs"):
+        assert f"\n| {title} | " in text
+    between = text.partition(f"<!-- verdicts of {paper} -->")[2].partition("<!-- end of the verdicts -->")[0]
+    rows = [row for row in csv.DictReader(table.splitlines()) if row["paper"] == paper]
+    assert rows
+    counted = [int(number) for number in re.findall(r"(\d+) (?:hold|fail|are open)", between)]
+    assert sum(counted) == len(rows)
+    failing = {row["claim"] for row in rows if row["verdict"] == "fails"}
+    assert all(claim in between for claim in failing)
+
+
+def test_each_paper_has_a_page():
+    assert PAGES.keys() == reproductions("papers").keys()
 
 
 def test_all_papers_are_not_computed_by_one_command(capsys):

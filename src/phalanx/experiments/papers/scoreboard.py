@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from phalanx.wording import plural
 
 BEGIN, END = "<!-- scoreboard -->", "<!-- end of the scoreboard -->"
 PAGE = Path("docs/reproduction.md")  # next to the folder of results; between the two marks it has the scoreboard
+VERDICTS = re.compile(
+    r"(<!-- verdicts of ([a-z-]+) -->\n).*?(<!-- end of the verdicts -->)", re.DOTALL
+)  # on other pages
 SEEDS = 3  # from which a page counts as repeated
 
 
@@ -66,7 +70,7 @@ class Shown:
 
 
 def write_scoreboard(pages: Sequence[Shown], found: Mapping[str, Reproduction], folder: Path) -> list[Path]:
-    """Write the scoreboard as Markdown and CSV, and into the page of the documentation if that has its marks.
+    """Write the scoreboard as Markdown and CSV, and into the pages of the documentation that have marks for it.
 
     Args:
         pages: all pages.
@@ -82,9 +86,39 @@ def write_scoreboard(pages: Sequence[Shown], found: Mapping[str, Reproduction], 
     if page.is_file() and BEGIN in (before := page.read_text(encoding="utf-8")):
         head, _, rest = before.partition(BEGIN)
         files[page] = f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
+    for page in sorted(page for page in (folder.parent / PAGE).parent.glob("*.md") if page not in files):
+        if (after := with_verdicts(before := page.read_text(encoding="utf-8"), table)) != before:
+            files[page] = after
     for path, content in files.items():
         path.write_text(content, encoding="utf-8")
     return list(files)
+
+
+def with_verdicts(page: str, table: str) -> str:
+    """Return a page with the verdicts on the claims of a paper between its marks, if it has any.
+
+    Args:
+        page: in Markdown.
+        table: the scoreboard, as CSV.
+    """
+    rows = [*csv.DictReader(io.StringIO(table))]
+    return VERDICTS.sub(
+        lambda found: f"{found[1]}{_verdicts([r for r in rows if r['paper'] == found[2]])}{found[3]}", page
+    )
+
+
+def _verdicts(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return the counts of the verdicts on a paper in sentences, and which claims fail."""
+    lines = []
+    for size, what in (("the paper's", "At the paper's own size"), ("quick", "At quick scale")):
+        counts = Counter(row["verdict"] for row in rows if row["size"] == size)
+        if counts:
+            lines.append(f"{what}, of {plural(counts.total(), 'claim')}: {_counted(counts)}.")
+    failed = dict.fromkeys(
+        (row["experiment"], row["claim"], row["claimed"]) for row in rows if row["verdict"] == "fails"
+    )
+    lines += [f"Fails, in {experiment}: {claim} (claimed: {claimed})." for experiment, claim, claimed in failed]
+    return "".join(f"- {line}\n" for line in lines)
 
 
 def scoreboard(pages: Sequence[Shown], found: Mapping[str, Reproduction]) -> str:
@@ -109,13 +143,16 @@ def _claims(pages: Sequence[Shown]) -> list[tuple[Shown, Judged]]:
     return [(page, one) for page in ordered for one in judged(page.rendering.claims)]
 
 
+def _counted(verdicts: Mapping[str, int]) -> str:
+    return f"{verdicts['holds']} hold, {verdicts['fails']} fail, {verdicts['open']} are open"
+
+
 def _counts(pages: Sequence[Shown], found: Mapping[str, Reproduction]) -> str:
     """Return the counts in sentences."""
     lines = []
     for own, what in ((True, "At the papers' own size"), (False, "At quick scale")):
         verdicts = Counter(one.verdict for page, one in _claims(pages) if page.context.own_size == own)
-        parts = f"{verdicts['holds']} hold, {verdicts['fails']} fail, {verdicts['open']} are open"
-        lines.append(f"* {what}: {plural(verdicts.total(), 'claim')}; {parts}.")
+        lines.append(f"* {what}: {plural(verdicts.total(), 'claim')}; {_counted(verdicts)}.")
     numbers = [cell for page in pages for cell in page.comparisons]
     inside = Counter("none" if c.ours.half is None else c.verdict or "inside" for c in numbers)
     published = sum(
