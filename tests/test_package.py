@@ -1,17 +1,21 @@
 """The wheel and the source distribution: what they hold, and that the wheel works without a checkout."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tarfile
 import zipfile
 from email import message_from_bytes
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import phalanx
 from phalanx.cli.main import COMMANDS
+from phalanx.installation import installation
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
@@ -86,6 +90,62 @@ def test_the_wheel_trains_and_reports(installed):
 def test_every_command_of_the_wheel_has_help(installed, command):
     done = installed(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def pip(built, tmp_path_factory):
+    """Runs `pip install` as a page or a message has it, with an index that holds the wheel and nothing else."""
+    index = tmp_path_factory.mktemp("index")
+    (index / "phalanx-fl").mkdir()
+    (index / "phalanx-fl" / built[0].name).symlink_to(built[0])
+    (index / "phalanx-fl" / "index.html").write_text(f'<a href="{built[0].name}">{built[0].name}</a>')
+    settings = {"INDEX_URL": index.as_uri(), "CONFIG_FILE": os.devnull, "NO_DEPS": "1",
+                "DISABLE_PIP_VERSION_CHECK": "1", "IGNORE_INSTALLED": "1", "CONSTRAINT": ""}  # fmt: skip
+    environment = os.environ | {f"PIP_{name}": value for name, value in settings.items()}
+
+    def run(words):
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-build-isolation", *words]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def written():
+    """The lines of pages, notebooks and examples that install Phalanx, without their comments."""
+    files = [path for path in tracked("README.md", "docs", "examples") if path.endswith((".md", ".ipynb", ".py"))]
+    text = "\n".join((ROOT / path).read_text() for path in files)
+    return sorted({*re.findall(r"pip\s+install ((?:-e )?(?:\.(?=[\s`])|'\.\[[^']*\]'|'?phalanx-fl[^\s`]*))", text)})
+
+
+@pytest.fixture(scope="module")
+def extras(built):
+    """The extras of the wheel."""
+    with zipfile.ZipFile(built[0]) as wheel:
+        about = message_from_bytes(wheel.read(next(n for n in wheel.namelist() if n.endswith("/METADATA"))))
+    return {*about.get_all("Provides-Extra")}
+
+
+def test_lines_that_install_are_run(pip, extras):
+    lines = written()
+    assert {".", "'.[flower]'", "'.[flower,tables]'", "'.[nvflare]'"} <= {*lines}
+    for line in lines:
+        assert {*filter(None, line.partition("[")[2].partition("]")[0].split(","))} <= extras, line
+    status, said = pip(shlex.split(" ".join(lines)))  # all at once, since each takes seconds
+    assert status == 0, (lines, said)
+    assert f"Would install phalanx-fl-{phalanx.__version__}" in said.replace("phalanx_fl", "phalanx-fl")
+
+
+def test_messages_install_from_an_index_what_they_name(pip, extras, monkeypatch):
+    sources = "\n".join((ROOT / path).read_text() for path in tracked("src/phalanx") if path.endswith(".py"))
+    named = {*re.findall(r"installation(?:\(|, )[\"'](\w+)[\"']\)", sources)}
+    assert {"flower", "nvflare", "tables", "tasks", "dp"} <= named <= extras
+    monkeypatch.setattr("phalanx.installation.distribution", lambda _: SimpleNamespace(read_text=lambda _: None))
+    commands = [shlex.split(installation(extra)) for extra in sorted(named)]
+    assert {tuple(command[:2]) for command in commands} == {("pip", "install")}
+    status, said = pip([word for command in commands for word in command[2:]])
+    assert status == 0, said
+    assert pip(["phalanx"])[0] == 1, "the index holds nothing else"
 
 
 def test_the_wheel_says_how_the_papers_are_reached(installed):

@@ -41,7 +41,7 @@ BOUNDED = (
 class Judgement(NamedTuple):
     """The judgement on one form of a rule.
 
-    Args:
+    Attributes:
         met: whether the criterion is met; None where it is a convention.
         said: what was seen, in a few words.
     """
