@@ -16,12 +16,11 @@ import venv
 from pathlib import Path
 
 TABLE = "a,b,label\n" + "".join(f"{k % 7},{k % 3},{'yes' if k % 2 else 'no'}\n" for k in range(60))
-WORKS = {  # what an extra allows, and nothing else: a command of `phalanx`, or code
+WORKS = {  # what an extra allows, and nothing else: a command of `phalanx`, or code; `images` comes with matplotlib
     "": "run --clients 3 --model.hidden [] --until.steps 1 --folder run",
     "dp": "run --clients 3 --until.steps 1 --training PrivateSGD",
     "flower": "flower certificates localhost",
     "huggingface": "import datasets",
-    "images": "import PIL.Image",
     "lora": "import peft",
     "metrics": "import prometheus_client",
     "nvflare": "import phalanx.nvflare",

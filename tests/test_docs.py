@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
+import torch
 import yaml
 
 from methods import OPTIONS, kinds
@@ -73,6 +74,24 @@ def test_what_a_page_shows_is_what_comes_out(page):
     report: list[str] = []
     failed = doctest.DocTestRunner(verbose=False).run(test, out=report.append).failed
     assert not failed, "".join(report)
+
+
+SOURCES = ROOT / "src"
+SHOWN = [path for path in sorted(SOURCES.rglob("*.py")) if ">>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.relative_to(SOURCES).as_posix())
+@pytest.mark.usefixtures("_as_a_user_sees_it")
+def test_what_a_docstring_shows_is_what_comes_out(path):
+    """On the pages of the API, with torch imported."""
+    name = ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
+    report: list[str] = []
+    runner, tried = doctest.DocTestRunner(verbose=False), 0
+    module = importlib.import_module(name)
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, extraglobs={"torch": torch}):
+        tried += runner.run(test, out=report.append).attempted
+    assert tried
+    assert not report, "".join(report)
 
 
 def test_every_rule_has_a_page_of_its_own():

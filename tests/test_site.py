@@ -1,5 +1,6 @@
 """The site: it builds without a warning, and the figures of its picture are the library's."""
 
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -40,6 +41,11 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path, brow
     listed = (tmp_path / "site" / "llms.txt").read_text()
     assert "- [Move the attackers](attackers/): Twenty clients send an update with two entries." in listed
     assert listed.count("\n- [") >= len(list((ROOT / "docs").glob("*.md")))
+    entries = re.findall(r"^- \[(.+?)\]\((.*?)\): ", listed, re.MULTILINE)
+    assert all((tmp_path / "site" / place / "index.html").is_file() for _, place in entries), entries
+    assert ("Four hospitals, from kit to ONNX", "tutorials/federation/") in entries
+    home = (tmp_path / "site" / "index.html").read_text()
+    assert not re.findall(r">[\w/-]+\.md</a>", home), "pages have titles"
     assert "MultiKrum" in (tmp_path / "site" / "api" / "aggregators" / "index.html").read_text()
     with serving(tmp_path / "site") as home:
         for path in ("", "attackers/", "api/aggregators/"):

@@ -5,6 +5,7 @@ pages with their first sentence, in the form of llmstxt.org.
 """
 
 import ast
+import json
 import os
 import re
 from pathlib import Path
@@ -19,6 +20,7 @@ PUBLIC = (
 )  # fmt: skip
 IMAGE = re.compile(r"!\[[^]]*\]\(((?:\.\./)+[^)#\s]+)\)")
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)(#[^)]*)?(\))")
+NAMED = re.compile(r"\[(?:[\w-]+/)*([\w-]+\.md)\](?=\(((?:[\w.-]+/)*\1)[#)])")  # a link that says the name of a page
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -65,7 +67,7 @@ def exported(file: Path) -> list[str]:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Return the page with each link out of `docs/` as one into the repository."""
+    """Return the page with links out of `docs/` as those into the repository, and titles of pages for their names."""
     folder = (ROOT / "docs" / page.file.src_uri).parent
 
     def outside(found: re.Match[str]) -> str:
@@ -80,7 +82,17 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         image = (folder / found[1]).resolve().relative_to(ROOT).as_posix()
         return found[0].replace(found[1], os.path.relpath(image, Path(page.file.src_uri).parent))
 
-    return LINK.sub(outside, IMAGE.sub(inside, markdown))
+    def titled(found: re.Match[str]) -> str:
+        page = folder / found[2]
+        return f"[{_title(page.read_text())[0]}]" if page.is_file() else found[0]
+
+    return LINK.sub(outside, IMAGE.sub(inside, NAMED.sub(titled, markdown)))
+
+
+def _title(text: str) -> tuple[str, str]:
+    """Return the title of a page in Markdown, and the rest."""
+    title, _, rest = text.partition("\n")
+    return title.removeprefix("# "), rest
 
 
 def on_post_build(config: Any) -> None:
@@ -102,10 +114,20 @@ def _pages(nav: Any) -> list[str]:
 def _entry(page: str, config: Any) -> str:
     file = Path(config.docs_dir) / page
     if not file.is_file():  # of the API
-        return f"- [{page}]({page.removesuffix('.md')}/): the names that the package exports, with arguments and errors"
-    title, _, text = file.read_text().partition("\n")
-    paragraphs = [part for part in text.split("\n\n") if part.strip() and part.strip()[0].isalpha()]
-    first = re.split(r"(?<=[.:])\s", paragraphs[0].strip().replace("\n", " "))[0] if paragraphs else ""
-    place = "" if page == "README.md" else f"{page.removesuffix('.md').removesuffix('README')}/"
+        package = page.removeprefix("api/").removesuffix(".md")
+        name = "phalanx" if package == "phalanx" else f"phalanx.{package}"
+        source = ROOT / "src" / Path(*name.split(".")) / "__init__.py"
+        first = (ast.get_docstring(ast.parse(source.read_text())) or "").partition("\n\n")[0].replace("\n", " ")
+        return f"- [{name}]({page.removesuffix('.md')}/): {first}"
+    title, text = _title(_markdown(file))
+    paragraphs = [part for part in text.split("\n\n") if part.strip("\n")[:1].isalpha()]
+    first = re.split(r"(?<=\.)\s", paragraphs[0].strip().replace("\n", " "))[0] if paragraphs else ""
     first = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", first)
-    return f"- [{title.removeprefix('# ')}]({place}): {first}"
+    place = re.sub(r"(^|/)README$", r"\1", re.sub(r"\.(md|ipynb)$", "", page))
+    return f"- [{title}]({place}{'/' if place and not place.endswith('/') else ''}): {first}"
+
+
+def _markdown(file: Path) -> str:
+    """Return the text of a page, or of the first cell of a notebook."""
+    text = file.read_text()
+    return "".join(json.loads(text)["cells"][0]["source"]) if file.suffix == ".ipynb" else text

@@ -329,7 +329,30 @@ State = TypeVar("State", bound=AnyState, default=Any)
 class Algorithm(CheckedFields, ABC, Generic[State]):
     """A federated learning algorithm: frozen hyper-parameters, a server role and a client role.
 
-    `init` and `step` are pure: a state may be replayed, checkpointed, compared and tested by hand.
+    `init` and `step` are pure: a state may be replayed, checkpointed, compared and tested by hand.  The state is a
+    NamedTuple or a frozen dataclass, with fields of the algorithm's own and these: `version`, the number of server
+    updates so far; `model`, of shape (d,); `verdicts`, a `Verdict` for each client whose update was decided on.
+
+    Examples:
+        >>> import torch
+        >>> class State(NamedTuple):
+        ...     version: int
+        ...     model: Vector
+        ...     verdicts: Mapping[int, Verdict]
+        ...     clients: frozenset[int]
+        >>> class Averaging(Algorithm[State]):
+        ...     def init(self, model, sizes):
+        ...         return State(0, model, {}, frozenset(sizes)), frozenset(sizes)
+        ...
+        ...     def step(self, state, updates):
+        ...         verdicts = {i: Verdict(accepted=True, weight=1 / len(updates)) for i in updates.clients}
+        ...         model = state.model + updates.deltas.mean(0)
+        ...         return State(state.version + 1, model, verdicts, state.clients), state.clients
+        >>> state, ready = Averaging().init(torch.zeros(1), {0: 10, 1: 10})
+        >>> deltas = torch.tensor([[1.0], [3.0]])
+        >>> state, ready = Averaging().step(state, Updates((0, 1), (0, 0), (state.model,) * 2, deltas, torch.ones(2)))
+        >>> state.model, sorted(ready)
+        (tensor([2.]), [0, 1])
     """
 
     synchronous: ClassVar[bool] = True  # step on whole rounds, or on arrivals one by one
@@ -359,6 +382,10 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
     @abstractmethod
     def step(self, state: State, updates: Updates) -> tuple[State, Set[int]]:
         """Return the next state, and the clients that are ready for a download now.
+
+        Args:
+            state: the current one.
+            updates: those of the round; of an asynchronous algorithm the one that arrived.
 
         Raises:
             InfeasibleError: there are fewer updates than the algorithm needs, or its rule has no result for them. The

@@ -175,7 +175,17 @@ class Aggregator(CheckedFields, ABC):
 
 
 class Selection(Aggregator):
-    """A rule whose result is a weighted sum of whole rows."""
+    """A rule whose result is a weighted sum of whole rows.
+
+    Examples:
+        >>> class Nearest(Selection):
+        ...     def choose(self, points):
+        ...         far = points.squared_distances[points.medoid]
+        ...         kept = points.share * (far <= far.median())
+        ...         return Choice(kept / kept.sum())
+        >>> Nearest()(torch.tensor([[1.0], [2.0], [3.0], [50.0], [60.0]]))
+        tensor([2.])
+    """
 
     @abstractmethod
     @override

@@ -41,7 +41,7 @@ class Bulyan(Aggregator):
 
     Examples:
         >>> Bulyan(f=1)(torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0], [90.0]]))
-        tensor([2.])
+        tensor([3.])
     """
 
     f: NonNegativeInt = 1

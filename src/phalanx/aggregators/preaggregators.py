@@ -67,7 +67,7 @@ class AdaptiveClip(PreAggregator):
         f: number of attackers to tolerate.
 
     Examples:
-        >>> AdaptiveClip(f=1).rows(torch.tensor([[1.0], [2.0], [3.0], [90.0]]))
+        >>> AdaptiveClip(f=1).rows(torch.tensor([[1.0], [2.0], [3.0], [90.0]])).round()
         tensor([[1.],
                 [2.],
                 [3.],
