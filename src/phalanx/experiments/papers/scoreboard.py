@@ -151,7 +151,7 @@ def _counts(pages: Sequence[Shown], found: Mapping[str, Reproduction]) -> str:
     """Return the counts in sentences."""
     lines = []
     for own, what in ((True, "At the papers' own size"), (False, "At quick scale")):
-        verdicts = Counter(one.verdict for page, one in _claims(pages) if page.context.own_size == own)
+        verdicts = Counter[str](one.verdict for page, one in _claims(pages) if page.context.own_size == own)
         lines.append(f"* {what}: {plural(verdicts.total(), 'claim')}; {_counted(verdicts)}.")
     numbers = [cell for page in pages for cell in page.comparisons]
     inside = Counter("none" if c.ours.half is None else c.verdict or "inside" for c in numbers)
