@@ -329,6 +329,25 @@ def test_an_answer_that_is_replayed_is_taken_once(tmp_path, caplog):
     assert warned(caplog) == [("invalid", BAD, step, f"client {BAD}: {why}") for step in (1, 2)]
 
 
+def test_an_answer_of_an_earlier_run_is_no_answer_in_the_next(tmp_path):
+    """The same clients with the same keys: what one of them signed for a run is replayed in another."""
+    kept = {}
+
+    def keeping(message, reply, context):
+        kept[message.content[WORDS]["version"]] = reply.content
+        return reply
+
+    def replaying(message, reply, context):
+        return Message(kept[message.content[WORDS]["version"]], reply_to=message)
+
+    run(tmp_path / "one", lambda app: attacked(app, keeping))
+    told = run(tmp_path / "two", lambda app: attacked(app, replaying))
+    alone = run(tmp_path / "three", lambda app: attacked(app, unsigned))
+    assert told.invalid == ["replayed, or meant for another task: its nonce is different"] * 3
+    assert told.served == alone.served == [{0, 1, 2}] * 3
+    assert torch.equal(told.lines[-1].state.model, alone.lines[-1].state.model), "honest clients come to the same"
+
+
 class Twice(InProcessGrid):
     """Hands out each reply twice, and the first reply of each node for all later messages too."""
 

@@ -1,12 +1,14 @@
 """Silence of more clients than a plan tolerates, and pauses of the coordinator: no client is charged, and bits stay."""
 
 import dataclasses
+import datetime
 import itertools
 import threading
 import time
 
 import httpx
 import pytest
+import torch
 from flwr.app import Error
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +16,14 @@ from hypothesis import strategies as st
 import phalanx
 from flower.federations import (
     FIRST_NODE,
+    KEYS,
+    MINE,
     QUICK,
     SMALL,
     at_nodes,
     coordinator,
     honest,
+    named,
     roster_of,
     silent,
     states_in_simulation,
@@ -28,7 +33,7 @@ from phalanx.aggregators import Median
 from phalanx.algorithms import FedAsync, FedAvg, WorkerMomentum
 from phalanx.core import InfeasibleError, StalledError
 from phalanx.engine import LoopSettings
-from phalanx.flower import FlowerTransport, InProcessGrid, Standing, Suspension, coordinate
+from phalanx.flower import FlowerTransport, InProcessGrid, Standing, Suspension, audit, coordinate, seen
 from phalanx.flower.audit import read
 from phalanx.flower.clock import PAUSE, AwakeClock
 from phalanx.flower.codec import WORDS
@@ -36,6 +41,7 @@ from phalanx.flower.outage import Outage
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
 from phalanx.runs.record import Record
+from phalanx.runs.verification import verify
 from phalanx.weighting import Ignore
 from runs.test_packing import same
 
@@ -427,6 +433,41 @@ def test_a_run_begins_without_as_many_clients_as_its_plan_tolerates(tolerate, tm
         assert coordinate(grid, made).version == 4
     assert "begins without clients 3 (clinic-3)" in [entry.why for entry in read(tmp_path / "audit.jsonl")]
     assert Record.load(tmp_path).summary.missing == {3: "clinic-3"}
+
+
+@pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
+def test_a_wall_clock_that_jumps_changes_nothing(jump, tmp_path, monkeypatch):
+    """By a day, after each step: of coordinator and clients, in all that asks for the time of day."""
+    by, real = [0.0], time.time
+
+    class Jumping(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.datetime.now(tz) + datetime.timedelta(seconds=by[0])
+
+    def jumps(progress):
+        by[0] += jump
+
+    states = []
+    for name in ("calm", "jumping"):
+        folder = tmp_path / name
+        if name == "jumping":
+            monkeypatch.setattr(time, "time", lambda: real() + by[0])
+            for module in (audit, seen):
+                monkeypatch.setattr(module, "datetime", Jumping)
+        with InProcessGrid(at_nodes(honest(PLAN, folder, coordinator=MINE))) as grid:
+            options = {"folder": folder / "run", "roster": named(PLAN.clients), "key": KEYS[11], "observers": [jumps]}
+            states.append(coordinate(grid, coordinator(PLAN, **options)))
+    assert torch.equal(states[0].model, states[1].model)
+    lines = read(tmp_path / "jumping" / "run" / "audit.jsonl")
+    assert abs(by[0]) >= PLAN.until.steps * 86_400
+    assert [line.seconds for line in lines] == sorted(line.seconds for line in lines)
+    events = [
+        sorted(line.event for line in read(tmp_path / name / "run" / "audit.jsonl")) for name in ("calm", "jumping")
+    ]
+    assert events[0] == events[1], "nobody is late, suspended or turned away"
+    found = verify(tmp_path / "jumping" / "run", [tmp_path / "jumping" / "0" / "tasks.jsonl"], MINE)
+    assert (found.findings, found.status) == ((), 0)
 
 
 def slow_to_introduce(seconds):
