@@ -9,9 +9,21 @@ import time
 
 import pytest
 import safetensors.torch
+from flwr.app import Message
 
 import phalanx
-from flower.federations import KEYS, MINE, SMALL, at_nodes, attacked, coordinator, honest, named, unwitnessed
+from flower.federations import (
+    KEYS,
+    MINE,
+    SMALL,
+    at_nodes,
+    attacked,
+    coordinator,
+    honest,
+    named,
+    resigned,
+    unwitnessed,
+)
 from flower.test_record import Killed, killed_at
 from phalanx.aggregators import Median
 from phalanx.algorithms import ClusteredFL, FedAvg
@@ -403,6 +415,17 @@ def test_after_a_kill_the_evidence_of_what_was_done_again_counts(tmp_path, steps
     assert (found.findings, found.status) == ((), 0)
 
 
+def test_after_a_second_kill_before_anything_was_done_again_nothing_is_missing(tmp_path):
+    """The evidence of the step that is to be done again speaks of a line that the history no longer has."""
+    for step in (3, 2):
+        with pytest.raises(Killed):
+            trained(tmp_path, observers=[killed_at(step)])
+    lines = read(tmp_path / "run" / "audit.jsonl")
+    assert [line.step for line in lines if line.event in ("recorded", "resumed")][-2:] == [3, 2]
+    assert len(split((tmp_path / "run" / "history.jsonl").read_bytes())) == 3
+    assert verify(tmp_path / "run").findings == ()
+
+
 def test_the_evidence_of_several_models_changes_with_each_of_them(tmp_path):
     """The models of clusters are in it, and not only the global one."""
     plan = dataclasses.replace(PLAN, algorithm=ClusteredFL(), clients=3)
@@ -435,6 +458,27 @@ def test_a_client_that_does_not_co_sign_the_end_holds_up_nothing(tmp_path, monke
     held = json.loads((tmp_path / "run" / "witnesses.json").read_bytes())["clients"]
     assert [int(held[i]["checkpoint"].split("\n")[1]) == last for i in "012"] == [True, False, True]
     assert verify(tmp_path / "run", witnesses(tmp_path), MINE).status == 0
+
+
+@pytest.mark.parametrize("how", ["under the key of another", "without a signature"])
+def test_who_does_not_sign_its_answer_at_the_end_is_no_witness_of_it(how, tmp_path):
+    apps = honest(PLAN, tmp_path, coordinator=MINE)
+
+    def change(message, reply, context):
+        words = reply.content["phalanx"]
+        if message.content["phalanx"]["client"] != 1:
+            return reply
+        if how == "without a signature":
+            words["signature"] = bytes(64)
+            return reply
+        words["key"] = KEYS[2].public_key().public_bytes_raw()
+        return Message(resigned(message, reply.content, KEYS[1]), reply_to=message)
+
+    apps[1] = attacked(apps[1], change, kind="query")
+    trained(tmp_path, apps=apps)
+    last = len(read(tmp_path / "run" / "audit.jsonl"))
+    held = json.loads((tmp_path / "run" / "witnesses.json").read_bytes())["clients"]
+    assert [int(held[i]["checkpoint"].split("\n")[1]) == last for i in "012"] == [True, False, True]
 
 
 def test_every_field_of_the_evidence_is_written(run):
@@ -503,6 +547,20 @@ def test_a_kept_update_that_is_another_one_is_named_with_its_client(with_updates
     (run / "updates" / "00000009.safetensors").write_bytes(original)
     seal(run, {})
     assert [finding.kind for finding in verify(run).findings] == ["added"]
+
+
+def test_a_kept_update_is_compared_with_what_the_algorithm_got_and_not_only_with_what_was_signed(
+    with_updates, tmp_path
+):
+    shutil.copytree(with_updates, tmp_path / "copy")
+
+    def forge(entry):
+        if entry["event"] == "recorded" and entry["step"] == 2:
+            entry["evidence"]["updates"]["1"] = "1" * 64
+
+    rewritten(tmp_path / "copy", forge)
+    (finding,) = unwitnessed(tmp_path / "copy" / "run").findings
+    assert (finding.file, finding.step, finding.clients) == ("updates/00000002.safetensors", 2, (1,))
 
 
 @pytest.mark.parametrize("field", ["result", "updates"])

@@ -294,7 +294,11 @@ def tried(condition: Condition, copy: Path) -> str:
         return "killed: too long"
     finally:
         path.write_text(source)
-    failed = [line.partition(" - ")[0] for line in ended.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    failed = [
+        line.partition(" - ")[0]
+        for line in ended.stdout.splitlines()
+        if line.startswith(("FAILED tests/", "ERROR tests/"))
+    ]
     if ended.returncode == 1 and failed:
         return f"killed: {failed[0]}"
     return PASSED if ended.returncode == 0 else f"survived (pytest ended with {ended.returncode})"
