@@ -9,7 +9,7 @@ import pytest
 import phalanx
 from flower.federations import SMALL, at_nodes, coordinator, honest, roster_of
 from flower.test_record import Killed, killed_at, progress
-from phalanx.algorithms import FedAvg
+from phalanx.algorithms import RFFL, FedAvg
 from phalanx.flower import InProcessGrid, coordinate
 from phalanx.flower.audit import Audit
 from phalanx.flower.codec import TaskMessage
@@ -92,6 +92,22 @@ def test_kept_updates_are_on_the_disk_before_the_checkpoint_that_follows(disk, t
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
         coordinate(grid, coordinator(PLAN, folder=folder, keep_updates=True, observers=[look]))
     assert seen == [1, 2, 3, 4, 5]
+
+
+def test_what_a_client_remembers_is_on_the_disk_before_its_answer_counts(disk, tmp_path):
+    plan, seen = dataclasses.replace(PLAN, algorithm=RFFL()), []
+
+    def look(progress):
+        for i in range(PLAN.clients) if progress.step else ():
+            there = {path.name: path.read_bytes() for path in (tmp_path / str(i)).glob("*.npz")}
+            left = disk.left(tmp_path / str(i))
+            assert {name: left.get(name) for name in there} == there
+            seen.append(len(there))
+
+    with InProcessGrid(at_nodes(honest(plan, tmp_path))) as grid:
+        coordinate(grid, coordinator(plan, folder=tmp_path / "run", observers=[look]))
+    assert len(seen) == 12
+    assert min(seen) > 0
 
 
 def test_a_new_trail_has_its_name_on_the_disk_with_its_first_line(disk, tmp_path):

@@ -111,6 +111,7 @@ CONDITIONS = (
     ),
     DURABLE("the list's name is not synced", "flower/seen.py", "                settle(path.parent)\n", ""),
     DURABLE("a client's memory is not synced", "flower/client.py", "            os.fsync(file.fileno())\n", ""),
+    DURABLE("the memory's name is not synced", "flower/client.py", "        settle(self.folder)\n", ""),
     of("flower/test_upload_counter.py")(
         "the count of tasks is not synced", "flower/upload_counter.py", "            os.fsync(file.fileno())\n", ""
     ),

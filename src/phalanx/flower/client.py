@@ -37,6 +37,7 @@ from phalanx.flower.identity import from_text, load_key, public_bytes
 from phalanx.flower.seen import SeenTasks, file_of
 from phalanx.models import Model
 from phalanx.rng import generator
+from phalanx.runs.files import settle
 from phalanx.runs.packing import pack, unpack
 from phalanx.runs.transparency import TreeHead, cosign
 from phalanx.training.evaluation import evaluate, least_loss
@@ -216,6 +217,7 @@ class ClientMemory:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+        settle(self.folder)
         for old in sorted(self._turns(task).items())[:-KEPT]:
             old[1].unlink()
 
