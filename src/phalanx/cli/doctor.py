@@ -51,6 +51,8 @@ DEEP = 2  # levels of folders that are looked through
 LARGEST = 100_000  # bytes of a file that could be a key or a certificate
 MEMORY = {"params", "delta", "memory", "previous"}  # what `phalanx.flower.client` keeps between tasks
 TIMEOUT = 5.0  # seconds in which a port must say that it is healthy
+SHARED = 256e6  # bytes of shared memory that should be free; a container often has 64 MB
+DRIVER = Path("/dev/nvidiactl")  # is there if the machine has a GPU and its driver
 AHEAD = 300.0  # seconds by which a file may be newer than the clock, as on another machine's disk
 
 
@@ -155,6 +157,9 @@ def doctor(
     """Check everything and print the findings; return 1 if something is wrong, else 0."""
     found = [
         *versions(),
+        *kept(),
+        *gpu(),
+        *shared_memory(),
         *data(data_dir),
         *clock(folder),
         *([] if folder is None else at(folder)),
@@ -194,6 +199,48 @@ def versions() -> Iterator[Diagnosis]:
             yield Diagnosis("ok", name, has)
         else:
             yield Diagnosis("wrong", name, f"{has}, expected {specifier}.", f"pip install '{name}{specifier}'.")
+
+
+def kept() -> Iterator[Diagnosis]:
+    """Yield the finding on the folder that keeps compiled loops."""
+    from phalanx.numerics.compilation import NOT_KEPT, kept_in  # noqa: PLC0415  (slow to import)
+    from phalanx.numerics.kernels import inner_products  # noqa: PLC0415
+
+    folder = kept_in(inner_products)
+    if folder is None:
+        what, remedy = NOT_KEPT.split(". ")
+        yield Diagnosis("warning", "compiled loops", f"{what}.", remedy)
+    else:
+        yield Diagnosis("ok", "compiled loops", f"kept in {folder}")
+
+
+# The machine
+
+
+def gpu() -> Iterator[Diagnosis]:
+    """Yield the finding on GPUs: those that PyTorch finds, or that it finds none where the machine has one."""
+    import torch  # noqa: PLC0415  (slow to import)
+
+    if count := torch.cuda.device_count():
+        yield Diagnosis("ok", "gpu", ", ".join(torch.cuda.get_device_name(k) for k in range(count)))
+    elif DRIVER.exists():
+        what = f"this machine has one, and PyTorch {torch.__version__} cannot use it."
+        remedy = "Does `nvidia-smi` find it? If not, restart its driver; if so, install a PyTorch with CUDA."
+        yield Diagnosis("wrong", "gpu", what, remedy)
+    else:
+        yield Diagnosis("ok", "gpu", "none; models train on the CPU")
+
+
+def shared_memory() -> Iterator[Diagnosis]:
+    """Yield the finding on the memory that processes can share, through which `--jobs` passes examples and models."""
+    from phalanx.simulation.parallel import SHARED_MEMORY  # noqa: PLC0415  (slow to import)
+
+    if not SHARED_MEMORY.is_dir():
+        return
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    level: Level = "ok" if free >= SHARED else "warning"
+    remedy = "" if level == "ok" else "Enlarge it for runs with --jobs (docker run --shm-size)."
+    yield Diagnosis(level, "shared memory", f"{free / 1e6:,.0f} MB are free at {SHARED_MEMORY}", remedy)
 
 
 # Data
@@ -286,6 +333,9 @@ def at(folder: Path) -> Iterator[Diagnosis]:
     if not folder.is_dir():
         yield Diagnosis("wrong", "folder", f"there is no folder {folder}.", "Name another one: --folder.")
         return
+    if not os.access(folder, os.W_OK | os.X_OK):
+        what = f"nothing can be written to {folder}."
+        yield Diagnosis("wrong", "folder", what, "Is its disk mounted to be read only? Name another one: --folder.")
     space = shutil.disk_usage(folder).free
     level: Level = "ok" if space >= SPACE else "warning"
     remedy = "" if level == "ok" else "Make room: checkpoints and models of a run go there."

@@ -14,6 +14,7 @@ from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from phalanx.report.troubles import lost_rounds, troubles
+from phalanx.runs.missing import subset
 from phalanx.runs.record import Record
 from phalanx.runs.reports import reported, spread
 from phalanx.runs.schema import ClientRecord, DetectionCounts
@@ -138,8 +139,8 @@ def complaints(record: Record) -> list[str]:
     absent = [
         f"client {listed([i], dict(clients))} never took part: {c.not_enrolled}" for i, c in clients if c.not_enrolled
     ]
-    lost = lost_rounds(record.history)
-    return [*absent, *([lost] if lost else [])] + [
+    found = [text for text in (lost_rounds(record.history), subset(record.history, record.summary.clients)) if text]
+    return [*absent, *found] + [
         f"{t.kind} {plural(t.count, 'time')} (clients {listed(t.clients, record.summary.clients)}): {t.reason}"
         + (f" (and {plural(t.others, 'more such reason')})" if t.others else "")
         for t in troubles(record.history)

@@ -8,11 +8,12 @@ the result does not depend on the blocks.
 from typing import no_type_check
 
 import numpy as np
-from numba import njit
+
+from phalanx.numerics.compilation import compiling
 
 BLOCK = 256
 
-compiled = njit(nogil=True, cache=True, boundscheck=False)
+compiled = compiling(nogil=True, boundscheck=False)
 
 
 @compiled

@@ -32,7 +32,7 @@ from phalanx.flower import codec
 from phalanx.flower.codec import COSIGNATURE, WORDS, AnswerMessage, Malformed, TaskMessage, brief
 from phalanx.flower.contract import ClientExamples, UnderContract, check_outputs, examples_of
 from phalanx.flower.files import private_file
-from phalanx.flower.gate import OtherCoordinatorError, gated
+from phalanx.flower.gate import OtherCoordinatorError, check_gpu, gated
 from phalanx.flower.identity import from_text, load_key, public_bytes
 from phalanx.flower.seen import SeenTasks, file_of
 from phalanx.models import Model
@@ -442,7 +442,9 @@ def client_app(participant: Participant | Callable[[Context], Participant]) -> C
     def worker(context: Context) -> ClientWorker:
         if context.node_id not in workers:
             made = participant if isinstance(participant, Participant) else participant(context)
+            check_gpu(made.device)
             workers[context.node_id] = ClientWorker(made, str(context.node_config.get("coordinator", "")))
+        check_gpu(workers[context.node_id].participant.device)  # which can be gone since then
         return workers[context.node_id]
 
     @app.query()

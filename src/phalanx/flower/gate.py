@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+import torch
+
 from phalanx.core import InfeasibleError
 from phalanx.data import Schema
 from phalanx.data.table_schema import UnfitTableError
@@ -25,12 +27,16 @@ NO_TASK = "the task does not fit what it expects"
 MISFIT = "its table does not fit the schema"
 UNFIT = "its settings or its data do not fit this run"
 NO_MEMORY = "it ran out of memory"
+NO_GPU = "its GPU cannot be used"
 DISK_FULL = "its disk is full"
 NO_FILE = "it could not read or write a file"
 NO_MODULE = "a package that it needs is not installed"
 OTHER = "its own log says why"
 LONGEST = 2000  # characters of a text from a client that are looked at
-REASONS = (ANOTHER_COORDINATOR, ALTERED_TRAIL, NO_TASK, MISFIT, UNFIT, NO_MEMORY, DISK_FULL, NO_FILE, NO_MODULE, OTHER)
+REASONS = (
+    ANOTHER_COORDINATOR, ALTERED_TRAIL, NO_TASK, MISFIT, UNFIT, NO_MEMORY, NO_GPU, DISK_FULL, NO_FILE, NO_MODULE, OTHER,
+)  # fmt: skip
+ACCELERATOR: type[Exception] | tuple[()] = getattr(torch, "AcceleratorError", ())  # of PyTorch 2.8 and later
 
 
 class OtherCoordinatorError(Malformed):
@@ -39,6 +45,10 @@ class OtherCoordinatorError(Malformed):
 
 class AlteredTrailError(Malformed):
     """A head of the audit trail that does not go on from the one before."""
+
+
+class NoGPUError(Exception):
+    """A client is to train on a GPU, and PyTorch finds none."""
 
 
 class WithheldError(Exception):
@@ -55,11 +65,19 @@ def reason_of(error: BaseException) -> str:
         (Malformed, NO_TASK),
         (UnfitTableError, MISFIT),
         (InfeasibleError, UNFIT),
-        (MemoryError, NO_MEMORY),
+        ((MemoryError, torch.OutOfMemoryError), NO_MEMORY),
+        ((NoGPUError, ACCELERATOR), NO_GPU),
         (ImportError, NO_MODULE),
         (OSError, NO_FILE),
     )
     return next((reason for kind, reason in kinds if isinstance(error, kind)), OTHER)
+
+
+def check_gpu(device: torch.device | str) -> None:
+    """Raise `NoGPUError` if a device is a GPU that is not there, or not any more."""
+    wanted = torch.device(device)
+    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+        raise NoGPUError(f"PyTorch {torch.__version__} finds no {wanted}; `nvidia-smi` says whether the driver does.")
 
 
 def gated(answer: Callable[[], Answer]) -> Answer:

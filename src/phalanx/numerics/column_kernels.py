@@ -17,10 +17,11 @@ from typing import no_type_check
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from phalanx.numerics.compilation import compiling
 from phalanx.numerics.threads import claim
 
 LANES = 64  # columns of a tile
@@ -43,7 +44,7 @@ SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (  # up to four entries, compa
 # the current tile, where the current part ends, which of the two tiles is current, whether all entries were finite.
 PART, THEN, FIRST, STOP, TILE, SOUND = range(6)
 
-compiled = njit(nogil=True, cache=True, boundscheck=False)
+compiled = compiling(nogil=True, boundscheck=False)
 
 
 @no_type_check

@@ -1,10 +1,50 @@
-"""What Numba compiles, and does not only load: a wait that users are to know of."""
+"""How Numba compiles inner loops, where it keeps them, and that it does, which is a wait that users are to know of."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+from numba import njit
 from numba.core import event
 from typing_extensions import override
+
+log = logging.getLogger("phalanx")
+
+NOT_KEPT = (
+    "Compiled loops cannot be kept on this disk, so each process compiles them again, for a minute or more. Set "
+    "NUMBA_CACHE_DIR to a folder that can be written to."
+)
+
+
+def compiling(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles a function, with options of `numba.njit`.
+
+    Where the code can be written to neither next to its source, nor below the user's home, nor in NUMBA_CACHE_DIR, as
+    in a container whose disk is read-only, it is compiled in each process, and a warning says so once.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(cache=True, **options)(function)
+        except RuntimeError:  # Numba finds no place, and looks for one before it compiles
+            _warn()
+            return njit(**options)(function)
+
+    return compiled
+
+
+@cache
+def _warn() -> None:
+    log.warning(NOT_KEPT)
+
+
+def kept_in(compiled: Any) -> Path | None:
+    """Return the folder that keeps a compiled function; None if none does."""
+    path = compiled.stats.cache_path
+    return None if path is None else Path(path)
 
 
 class _First(event.Listener):

@@ -6,12 +6,13 @@ They work on matrices of rows by rows, which are so small that calls of array op
 from typing import no_type_check
 
 import numpy as np
-from numba import njit
+
+from phalanx.numerics.compilation import compiling
 
 ROUNDING = 1e-12  # sums of weights with a smaller relative difference are equal up to rounding
 FEW = 32  # values up to which the largest are kept one by one
 
-compiled = njit(nogil=True, cache=True)
+compiled = compiling(nogil=True)
 
 
 @compiled

@@ -16,10 +16,11 @@ from typing import no_type_check
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from phalanx.numerics.compilation import compiling
 from phalanx.numerics.threads import claim
 
 WIDE = bool(get_host_cpu_features().get("avx512f"))
@@ -33,11 +34,11 @@ LENGTH = 1 << 12  # columns that `add_few` sums at a time
 CANCELLED = 1 / 16  # a squared distance below this share of the squared norms has lost digits and is computed again
 TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have underflowed or overflowed in float32
 
-compiled = njit(nogil=True, cache=True, boundscheck=False)
+compiled = compiling(nogil=True, boundscheck=False)
 # Here a division by 0 gives what it gives in NumPy: a check of each would keep the compiler from using vectors.
-unchecked = njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+unchecked = compiling(nogil=True, boundscheck=False, error_model="numpy")
 # Here the compiler may reorder sums, to vectorise them; NaN and infinities keep their meaning, as `finite` needs.
-reordered = njit(nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract"})
+reordered = compiling(nogil=True, boundscheck=False, fastmath={"reassoc", "contract"})
 
 
 @no_type_check

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from phalanx.report.ledger import BYZANTINE, HONEST, UNKNOWN, ClientLedger, attacked
 from phalanx.report.troubles import lost_rounds
 from phalanx.report.words import NONE, duration, ids, percent
+from phalanx.runs.missing import subset
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -191,3 +192,5 @@ def _unused(ledger: ClientLedger) -> Iterator[str]:
         yield f"Over the whole run, {unused}."
     if absent := [c for c, client in ledger.clients.items() if client.not_enrolled]:
         yield f"{plural(len(absent), 'client')} ({ids(absent, ledger.names)}) never took part: not enrolled."
+    if without := subset(ledger.record.history, ledger.clients):
+        yield without

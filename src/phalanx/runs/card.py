@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from phalanx.runs.missing import subset
 from phalanx.wording import percent, plural, visible
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def card(record: "Record") -> str:
     scored = "\nmodel(record.inputs(frame))  # of a data frame with the columns of the training" if of_table else ""
     promise = "\n".join(f"- {_plain(line)}" for line in promised(record.summary))
     doubted = "\n".join(f"- {line}" for line in _suspicions(record))
+    without = _plain(subset(record.history, record.summary.clients))
     suspicious = f"\n## Suspicious clients\n\n{doubted}\n" if doubted else ""
     return f"""# {_plain(record.name)}
 
@@ -32,7 +34,7 @@ def card(record: "Record") -> str:
 ## Excluded clients
 
 {excluded}
-{suspicious}
+{f"{chr(10)}{without}{chr(10)}" if without else ""}{suspicious}
 ## What the run promises
 
 {promise}
