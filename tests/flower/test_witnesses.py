@@ -32,13 +32,15 @@ from phalanx.flower import FlowerTransport, InProcessGrid, Malformed, Suspension
 from phalanx.flower.audit import read
 from phalanx.flower.codec import COSIGNATURE, HEAD, VECTOR, ShownHead, TaskMessage
 from phalanx.flower.gate import ALTERED_TRAIL, AlteredTrailError, reason_of
+from phalanx.flower.identity import public_text
 from phalanx.flower.register import Register
 from phalanx.flower.seen import SeenTasks
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
 from phalanx.runs.seal import HashChain, seal, split
-from phalanx.runs.transparency import MerkleTree, TreeHead, sign_note
+from phalanx.runs.transparency import MerkleTree, TreeHead, cosign, open_note, public_key, sign_note
 from phalanx.runs.verification import verify
+from phalanx.runs.witnesses import Witness, as_json
 
 PLAN = dataclasses.replace(SMALL, clients=3, algorithm=FedAvg(), model=MLP((4,)), until=phalanx.Until(4))
 D = Federation(PLAN).start.numel()
@@ -200,6 +202,37 @@ def test_what_a_witness_holds_and_the_coordinator_has_not_signed_shows_nothing(w
     if what == "cosignature":
         (finding,) = found.findings
         assert (finding.file, finding.clients) == ("witnesses.json", (0,))
+
+
+@pytest.mark.parametrize("whose", ["coordinator", "client", "name"])
+def test_co_signatures_of_others_than_the_evidence_names_are_none(whose, folder):
+    """Valid ones, under a key that somebody has made."""
+    path, made = folder / "run" / "witnesses.json", {}
+    for client, found in json.loads(path.read_bytes())["clients"].items():
+        head = open_note(found["checkpoint"], public_key(MINE))
+        if whose == "coordinator":
+            found |= {"checkpoint": sign_note(head, KEYS[7]), "coordinator": public_text(KEYS[7])}
+        elif whose == "name":
+            found |= {"name": "another"}
+        else:
+            found |= {"key": public_text(KEYS[7]), "cosignature": cosign(head, KEYS[7], 1_800_000_000)}
+        made[int(client)] = Witness(**found)
+    path.write_bytes(as_json(made))
+    seal(folder / "run", {})
+    found = verify(folder / "run")
+    assert {finding.file for finding in found.findings} == {"witnesses.json"}
+    known = (0, 1) if whose == "client" else (0, 1, 2)  # of client 2 no update was used
+    assert [finding.clients for finding in found.findings] == [(client,) for client in known]
+    what = {"coordinator": "another coordinator", "client": "another key", "name": "the client otherwise"}[whose]
+    assert all(what in finding.what for finding in found.findings)
+
+
+def test_a_list_of_witnesses_that_is_written_otherwise_is_named(folder):
+    path = folder / "run" / "witnesses.json"
+    path.write_bytes(path.read_bytes() + b"\n")
+    seal(folder / "run", {})
+    (finding,) = verify(folder / "run").findings
+    assert (finding.file, finding.what) == ("witnesses.json", "is not as a coordinator writes it")
 
 
 def test_a_file_that_holds_no_checkpoint_is_refused(folder, capsys):

@@ -182,7 +182,7 @@ CONDITIONS = (
         "if not is_cosigned(head, found.cosignature, public_key(found.key)):",
         "if False:",
     ),
-    ALTERED(
+    of("flower/test_witnesses.py")(
         "its coordinator is not compared",
         "runs/witnessed.py",
         "found.coordinator not in parties.coordinators:",
@@ -194,7 +194,7 @@ CONDITIONS = (
         "if found.key not in parties.keys.get(client, {found.key}):",
         "if False:",
     ),
-    ALTERED(
+    of("flower/test_witnesses.py")(
         "its name is not compared",
         "runs/witnessed.py",
         "if found.name not in parties.names.get(client, {found.name}):",
@@ -206,7 +206,7 @@ CONDITIONS = (
         "{*entries, *parties.co_signers}",
         "{*entries}",
     ),
-    ALTERED(
+    of("flower/test_witnesses.py")(
         "other writing is taken", "runs/witnessed.py", "len(known) == len(entries) and text != as_json(known)", "False"
     ),
     E(
