@@ -134,7 +134,7 @@ def test_other_commands_and_options_that_there_are_not(capsys):
         (f"flower request {'A' * 9999} key.pem ed25519:x", "There is no key file key.pem"),
         ("flower rotate 1", "Give REQUEST as well, as in `phalanx flower rotate CLIENT REQUEST`"),
         ("flower node --superlink a:1", "--node-config as well, as in `phalanx flower node --superlink ADDRESS --root"),
-        ("check", "Give CLASS as well, as in `phalanx check CLASS`"),
+        ("check", "Name either a class, as in phalanx check my_file.py:MyRule, or a library"),
     ],
 )
 def test_what_other_commands_once_took_or_ended_in_a_traceback(capsys, command, why):
