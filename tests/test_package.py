@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -64,6 +65,21 @@ def test_the_wheel_holds_the_library_and_nothing_else(built):
     }
     assert about["Version"] == phalanx.__version__
     assert built[0].stat().st_size < 2_000_000
+
+
+def test_what_the_image_is_built_of_makes_the_same_wheel(built, tmp_path):
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        if line.startswith("!"):
+            path = ROOT / line[1:]
+            copy = shutil.copytree if path.is_dir() else shutil.copy
+            copy(path, tmp_path / path.name)
+    (tmp_path / "dist").mkdir()
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(built[0]) as other:
+        ours = {name for name in one.namelist() if "__pycache__" not in name}
+        assert ours == {*other.namelist()}
 
 
 def test_the_source_distribution_holds_what_its_tests_and_pages_need(built):

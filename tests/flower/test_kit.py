@@ -10,23 +10,26 @@ import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import yaml
 
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
 from phalanx.flower.certificates import authorities_of
 from phalanx.flower.demo import deal
-from phalanx.flower.kit import COORDINATOR, FOLDER, OFFLINE, SITES, Consortium, Site, archives_of, write_kit
+from phalanx.flower.kit import COORDINATOR, FOLDER, OFFLINE, SITES, Consortium, Site, archives_of, command_of, write_kit
 from phalanx.flower.live import lines
 from phalanx.flower.local import QUIET, free_ports, kill_tree
 from phalanx.flower.metrics import PrometheusMetrics
 from phalanx.runs.record import Record
 
 ROOT = Path(__file__).parents[2]
+CACHE = "/var/cache/phalanx"  # of compiled loops, in a container
 NAMES = ("St. Mary's", "Hôpital Lyon", "Klinik Süd")
 
 
@@ -55,7 +58,7 @@ def test_an_archive_holds_no_secret_and_all_that_a_site_needs(described, tmp_pat
     assert archives == ["hopital-lyon.tar.gz", "klinik-sud.tar.gz", "st-marys.tar.gz"]
     for archive in archives:
         found = inside(kit / SITES / archive)
-        assert found.keys() == {"README.md", "phalanx-node.service", "proxy-ca.crt", "schema.json"}
+        assert found.keys() == {"README.md", "compose.yaml", "phalanx-node.service", "proxy-ca.crt", "schema.json"}
         assert not any(b"PRIVATE KEY" in content for content in found.values())
         assert not any(b"$" in found[name] for name in ("README.md", "phalanx-node.service")), "all is filled in"
         assert found["proxy-ca.crt"] == (kit / COORDINATOR / "proxy" / "ca.crt").read_bytes()
@@ -107,7 +110,52 @@ def test_the_page_of_deployment_shows_the_same(described, tmp_path):
         assert (home / name).read_text() in re.findall(rf"^```{kind}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     words = " ".join(page.replace("\\\n", " ").split())
     for unit in ("phalanx-superlink.service", "phalanx-superexec.service"):
-        assert " ".join(command_of(home / unit)).replace(f"{FOLDER}/venv/bin/", "") in words
+        assert " ".join(command_of((home / unit).read_text())) in words
+
+
+def test_containers_do_what_the_units_do_and_write_to_volumes_alone(described, tmp_path):
+    write_kit(Consortium.load(described), tmp_path / "kit")
+    home, site = tmp_path / "kit" / COORDINATOR, inside(tmp_path / "kit" / SITES / "klinik-sud.tar.gz")
+    units = {f"coordinator {path.name}": path.read_text() for path in home.glob("*.service")}
+    units |= {f"site {name}": text.decode() for name, text in site.items() if name.endswith(".service")}
+    services = {
+        f"{where} phalanx-{name}.service": service
+        for where, text in (("coordinator", (home / "compose.yaml").read_text()), ("site", site["compose.yaml"]))
+        for name, service in yaml.safe_load(text)["services"].items()
+    }
+    proxy = services.pop("coordinator phalanx-proxy.service")
+    assert {name: service["command"] for name, service in services.items()} == {
+        name: command_of(text) for name, text in units.items()
+    }
+    for service in (*services.values(), proxy):
+        assert service["read_only"]
+        assert service["restart"] == "unless-stopped"
+    for service in services.values():
+        assert service["volumes"] == [f".:{FOLDER}", "compiled:/var/cache/phalanx"]
+        assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+    mounted = dict(volume.split(":")[:2] for volume in proxy["volumes"])
+    used = {word.rstrip(";") for word in (home / "nginx.conf").read_text().split() if word.startswith(FOLDER)}
+    assert all(any(path == place or path.startswith(f"{place}/") for place in mounted.values()) for path in used)
+    assert all((home / name).exists() for name in mounted)
+
+
+def test_the_image_holds_the_library_and_starts_as_the_containers_need_it():
+    """There is no engine here: its steps are compared with what other tests carry out."""
+    text = (ROOT / "Dockerfile").read_text()
+    steps = text.replace("\\\n", " ")
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    assert "pip install torch --index-url https://download.pytorch.org/whl/cpu" in page
+    assert "pip install --no-cache-dir torch --index-url https://download.pytorch.org/whl/cpu" in steps
+    (extras,) = re.findall(r"/usr/src/phalanx\[([a-z,]+)\]", steps)
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {*extras.split(",")} <= declared["optional-dependencies"].keys()
+    assert f"NUMBA_CACHE_DIR={CACHE} " in steps
+    assert f"HOME={FOLDER} " in steps
+    assert "phalanx doctor --compile" in steps
+    taken = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    needed = [declared["readme"], *declared["license-files"], "pyproject.toml", "src"]
+    assert sorted(taken) == sorted(needed)
+    assert all((ROOT / name).exists() for name in taken)
 
 
 def test_the_dashboard_shows_figures_that_there_are(described, tmp_path):
@@ -163,12 +211,6 @@ def test_keys_are_not_written_over(described, tmp_path):
 # --- a federation by the kit
 
 
-def command_of(unit):
-    """The command of a unit of systemd."""
-    (found,) = re.findall(r"^ExecStart=((?:.*\\\n)*.*)$", unit.read_text(), re.MULTILINE)
-    return shlex.split(found.replace("\\\n", " "))
-
-
 OF_ROOT = ("systemctl", "journalctl", "useradd", "venv")  # what would change the machine of the tests
 
 
@@ -191,7 +233,7 @@ class Machine:
         return started
 
     def unit(self, name, *more):
-        words = [self.here(word) for word in command_of(self.folder / name)]
+        words = [self.here(word) for word in command_of((self.folder / name).read_text())]
         return self.start([*(str(self.ports[0]) if word == "8000" else word for word in words), *more])
 
     def does(self, command):

@@ -19,6 +19,7 @@ from string import Template
 from typing import Annotated, Any
 
 import msgspec
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from msgspec import Meta
@@ -37,6 +38,9 @@ COORDINATORS = {  # files of the coordinator: the template, and the name
     "superlink.service": "phalanx-superlink.service", "superexec.service": "phalanx-superexec.service",
     "dashboard.json": "dashboard.json",
 }  # fmt: skip
+SERVICES = {"superlink.service": "superlink", "superexec.service": "superexec", "node.service": "node"}
+COMPOSE = "compose.yaml"
+IMAGE, PROXY_IMAGE = "phalanx", "nginx:stable"  # of containers: built by the Dockerfile of a checkout; nginx's own
 OF_A_SITE = {"site.md": "README.md", "node.service": "phalanx-node.service"}
 LARGEST = 1_000_000  # bytes of the description of a consortium
 FOLDER = "/srv/phalanx"  # where the files lie on each machine
@@ -161,12 +165,53 @@ def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
     (home / SCHEMA_FILE).write_bytes(schema)
     for name, kept in COORDINATORS.items():
         (home / kept).write_text(_filled(name, said), encoding="utf-8")
+    (home / COMPOSE).write_text(_compose({name: _filled(name, said) for name in COORDINATORS}), encoding="utf-8")
     for site, archive in zip(consortium.sites, archives, strict=True):
         own = {"name": site.name, "quoted": shlex.quote(site.name), "contact": site.contact}
-        inside = {kept: _filled(name, {**said, **own}).encode() for name, kept in OF_A_SITE.items()}
-        inside |= {"proxy-ca.crt": (home / "proxy" / CA).read_bytes()}
+        texts = {name: _filled(name, {**said, **own}) for name in OF_A_SITE}
+        inside = {kept: texts[name].encode() for name, kept in OF_A_SITE.items()}
+        inside |= {"proxy-ca.crt": (home / "proxy" / CA).read_bytes(), COMPOSE: _compose(texts).encode()}
         _pack(sites / archive, {**inside, SCHEMA_FILE: schema})
     return compared
+
+
+def _compose(texts: Mapping[str, str]) -> str:
+    """Return the file of `docker compose` whose containers do what the units among some files do."""
+    services: dict[str, Any] = {}
+    for template in SERVICES.keys() & texts.keys():
+        services[SERVICES[template]] = {
+            "image": IMAGE,
+            "command": command_of(texts[template]),
+            "network_mode": "host",
+            "volumes": [f".:{FOLDER}", "compiled:/var/cache/phalanx"],
+            "read_only": True,
+            "tmpfs": ["/tmp"],
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges:true"],
+            "restart": "unless-stopped",
+        }
+    if "nginx.conf" in texts:
+        services["superexec"]["depends_on"] = ["superlink"]
+        parts = {"nginx.conf": "/etc/nginx/conf.d/default.conf"}
+        parts |= {name: f"{FOLDER}/{name}" for name in ("proxy", f"certificates/{CA}")}
+        services["proxy"] = {
+            "image": PROXY_IMAGE,
+            "network_mode": "host",
+            "volumes": [f"./{name}:{place}:ro" for name, place in parts.items()],
+            "read_only": True,
+            "tmpfs": ["/var/cache/nginx", "/run"],
+            "restart": "unless-stopped",
+        }
+    made = {"services": dict(sorted(services.items())), "volumes": {"compiled": {}}}
+    return f"# Made by `phalanx flower kit`, for `docker compose up --detach` in {FOLDER}.\n" + yaml.safe_dump(made)
+
+
+def command_of(unit: str) -> list[str]:
+    """Return the words of the command in a unit of systemd, of a program without its folder."""
+    found = re.search(r"^ExecStart=((?:.*\\\n)*.*)$", unit, re.MULTILINE)
+    assert found is not None, "each unit starts something"
+    program, *words = shlex.split(found[1].replace("\\\n", " "))
+    return [Path(program).name, *words]
 
 
 def archives_of(sites: Sequence[Site]) -> list[str]:
