@@ -144,7 +144,7 @@ def _claims(pages: Sequence[Shown]) -> list[tuple[Shown, Judged]]:
 
 
 def _counted(verdicts: Mapping[str, int]) -> str:
-    return f"{verdicts['holds']} hold, {verdicts['fails']} fail, {verdicts['open']} are open"
+    return f"{verdicts['holds']} hold, {verdicts['fails']} fail, {verdicts['open']} open"
 
 
 def _counts(pages: Sequence[Shown], found: Mapping[str, Reproduction]) -> str:
