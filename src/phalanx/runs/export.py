@@ -57,7 +57,9 @@ def as_onnx(module: nn.Module, inputs: ModelInputs) -> bytes:
         optional(package, "The format onnx", "onnx")
     example = torch.zeros((BATCH, *inputs.shape), dtype=getattr(torch, inputs.dtype))
     try:
-        program = _traced(_Scores(module).eval(), example)
+        with torch.no_grad():
+            plain = isinstance(module.eval()(example), torch.Tensor)
+        program = _traced(module if plain else _Scores(module).eval(), example)
     except (torch.onnx.OnnxExporterError, RuntimeError) as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise InfeasibleError(f"torch.onnx cannot export this network: {said[0]} Choose another --format.") from error
