@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import time
 
 import pytest
 import torch
@@ -195,3 +196,13 @@ def test_rows_that_a_rule_can_do_nothing_with_are_not_too_few():
     assert weighs_rows(Picky(), 3)
     assert not weighs_rows(Median(), 3)
     assert weighs_rows(Krum(f=1), 5)
+
+
+@pytest.mark.parametrize("m", [10**9, 10**30])
+def test_a_trial_of_a_huge_number_of_rows_takes_few(m):
+    began = time.monotonic()
+    for rule in (Mean(), Median(), Krum(f=2), Krum(f=2500)):
+        check_rows(rule, m, "size")
+    with pytest.raises(TooFewRowsError, match="size = 4000 is too small"):
+        check_rows(Krum(f=2500), 4000, "size")
+    assert time.monotonic() - began < 60

@@ -20,6 +20,7 @@ from phalanx.numerics.linalg import length
 from phalanx.rng import numpy_generator
 
 BELOW_HALF = math.nextafter(0.5, 0.0)  # largest share of the weight that a median tolerates: less than one half
+TRIED = 4000  # rows of a trial, at most: of rules that compare all pairs, 128 MB
 
 
 class TooFewRowsError(TooFewError):
@@ -406,13 +407,18 @@ def too_few(rule: Rule, m: int) -> str:
 
 
 def wrong_number(rule: Rule, m: int) -> TooFewRowsError | TooManyRowsError | None:
-    """Return why a rule cannot work on m rows, by a trial on random rows of two entries; None if it can."""
+    """Return why a rule cannot work on m rows, by a trial on random rows of two entries; None if it can.
+
+    The trial has no more than `TRIED` rows.  Where a rule needs more than that, None: each step says so itself.
+    """
     if m < 1:
         return TooFewRowsError(f"{rule} needs at least 1 row, got {m}.")
     try:
         # Random rows: a rule may have no result for equal ones, such as FoolsGold.
-        rule(_trial_rows(m))
-    except (TooFewRowsError, TooManyRowsError) as error:
+        rule(_trial_rows(min(m, TRIED)))
+    except TooFewRowsError as error:
+        return error if m <= TRIED else None
+    except TooManyRowsError as error:
         return error
     except (ValueError, RuntimeError, IndexError):
         return None  # the rule may have a result for other rows, of as many entries as a model
