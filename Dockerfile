@@ -3,6 +3,7 @@
 # It runs as user 10001.  `compose.yaml` of `phalanx flower kit` mounts its root as read only; compiled loops lie in a
 # volume, which begins with those of the image.
 FROM python:3.12-slim
+RUN apt-get update && apt-get install --yes --no-install-recommends openssh-client && rm -rf /var/lib/apt/lists/*
 RUN pip install --no-cache-dir torch --index-url https://download.pytorch.org/whl/cpu
 COPY . /usr/src/phalanx
 RUN pip install --no-cache-dir '/usr/src/phalanx[flower,tables,metrics]'

@@ -38,8 +38,8 @@ python benchmarks/scorecard.py --torch-index https://download.pytorch.org/whl/cp
 which makes an environment for each library, calls its rules as its documentation does, and judges by the criteria of
 [the cases](../../src/phalanx/conformance/cases.py). Rules have Phalanx's names and run on one thread of the CPU.
 
-The same cases run on what is installed where you are, and on a library of your own, whose rules
-[a file](../../src/phalanx/conformance/__init__.py) calls:
+The same cases run on what is installed where you are.
+[A file](../../src/phalanx/conformance/__init__.py) that calls its rules brings a library of your own:
 
 ```
 phalanx check --library byzfl

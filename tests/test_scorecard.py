@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from phalanx.cli.main import main
+from phalanx.cli.options import check
 from phalanx.conformance import CASES, LIBRARIES, phalanx_rules, record, running
 from phalanx.conformance.outcomes import outcomes
 from phalanx.conformance.process import LibraryProcess
@@ -75,6 +76,12 @@ def test_a_library_that_is_not_here_and_one_that_is_none(capsys, monkeypatch):
         assert capsys.readouterr().err.startswith("phalanx check: ")
 
 
+def test_the_help_names_all_libraries_and_counts_the_cases():
+    said = " ".join(check().format_help().split())
+    assert all(name in said for name in LIBRARIES)
+    assert f"against {len(CASES)} cases" in said
+
+
 def test_a_library_of_a_file(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(LIAR)
     (tmp_path / "json.py").write_text("raise SystemExit('the folder takes the place of packages')")
@@ -85,6 +92,9 @@ def test_a_library_of_a_file(tmp_path, monkeypatch, capsys):
     assert "The caller's rows: 1 of 1\n" in said
     assert "A single row: 0 of 1\n  Mean: no, beyond by" in said
     assert "Half of the rows may lie: -\n" in said
+    (tmp_path / "mine.py").write_text(f"{LIAR}\n\ndef forms(*_):\n    return {{}}\n")
+    assert main(["check", "--library", "mine.py"]) == 2
+    assert "mine has none of the rules of the cases, so that nothing was tried." in capsys.readouterr().err
     (tmp_path / "mine.py").write_text("import nothing_such")
     assert main(["check", "--library", "mine.py"]) == 2
     assert "mine cannot be imported: ModuleNotFoundError: No module named 'nothing_such'" in capsys.readouterr().err

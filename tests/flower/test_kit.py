@@ -152,6 +152,10 @@ def test_the_image_holds_the_library_and_starts_as_the_containers_need_it():
     assert f"NUMBA_CACHE_DIR={CACHE} " in steps
     assert f"HOME={FOLDER} " in steps
     assert "phalanx doctor --compile" in steps
+    page = (ROOT / "src" / "phalanx" / "flower" / "kit_files" / "site.md").read_text()
+    typed = {line.split()[0] for line in re.findall(r"^ {7,8}(\S.*)$", page, re.MULTILINE)}
+    assert typed - {*OF_ROOT, "python3", "openssl", "grep"} == {"cd", "phalanx", "ssh-keygen"}, "what a container needs"
+    assert "openssh-client" in steps  # ssh-keygen
     taken = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     needed = [declared["readme"], *declared["license-files"], "pyproject.toml", "src"]
     assert sorted(taken) == sorted(needed)

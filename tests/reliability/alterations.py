@@ -113,7 +113,7 @@ def put(value: Any, path: tuple[Any, ...], new: Any) -> None:
 
 
 def fields(text: bytes, other: Any) -> Iterator[tuple[str, str, bytes]]:
-    """What becomes of a JSON text if one of its fields is changed, removed, of another type, or of another run."""
+    """A JSON text of which one field is changed, removed, of another type, or of another run."""
     form = json.loads(text)
     ways = {
         "changed": lambda new, path: put(new, path, changed(at(new, path))),

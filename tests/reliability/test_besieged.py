@@ -39,7 +39,7 @@ def besieged(address, namespace=None):
 
 @contextmanager
 def false_server(certificates=None):
-    """A server at the port of which nodes are told: with a certificate, or without TLS at all; gives the address."""
+    """A server at the port that nodes know: with a certificate, or without TLS at all; gives the address."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():

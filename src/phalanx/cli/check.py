@@ -60,10 +60,11 @@ def _library(options: Options, console: Console) -> int:
     """Print which rules of a library meet the criterion of each case, and what the others did."""
     if options.without:
         raise InfeasibleError("--without is for a class: the cases of a library have no properties to leave out.")
-    library, unmet = find(options.library), 0
+    library, unmet, tried = find(options.library), 0, 0
 
-    def told(case: Case, rules: Mapping[str, Judged]) -> None:
-        nonlocal unmet
+    def show(case: Case, rules: Mapping[str, Judged]) -> None:
+        nonlocal unmet, tried
+        tried += sum(map(bool, rules.values()))
         missed = {rule: forms for rule, forms in rules.items() if any(v.met is False for v in forms.values())}
         unmet += len(missed)
         console.print(f"{case.title}: {counted(rules)}", soft_wrap=True)
@@ -75,7 +76,9 @@ def _library(options: Options, console: Console) -> int:
     with running(library) as process:
         known = ", ".join(f"{name} {number}" for name, number in versions(library, process).items())
         console.print(f"{library.title}: {escape(known)}. Rules that meet the criterion, of those it has:")
-        record(library, process, told)
+        record(library, process, show)
+    if not tried:
+        raise InfeasibleError(f"{library.title} has none of the rules of the cases, so that nothing was tried.")
     return int(bool(unmet))
 
 

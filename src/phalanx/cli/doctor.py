@@ -203,13 +203,12 @@ def versions() -> Iterator[Diagnosis]:
 
 def kept() -> Iterator[Diagnosis]:
     """Yield the finding on the folder that keeps compiled loops."""
-    from phalanx.numerics.compilation import NOT_KEPT, kept_in  # noqa: PLC0415  (slow to import)
+    from phalanx.numerics.compilation import NOT_KEPT, REMEDY, kept_in  # noqa: PLC0415  (slow to import)
     from phalanx.numerics.kernels import inner_products  # noqa: PLC0415
 
     folder = kept_in(inner_products)
     if folder is None:
-        what, remedy = NOT_KEPT.split(". ")
-        yield Diagnosis("warning", "compiled loops", f"{what}.", remedy)
+        yield Diagnosis("warning", "compiled loops", NOT_KEPT, REMEDY)
     else:
         yield Diagnosis("ok", "compiled loops", f"kept in {folder}")
 

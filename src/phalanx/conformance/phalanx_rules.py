@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 import phalanx.aggregators
+from phalanx.aggregators import PreAggregator
 from phalanx.conformance.rule_form import Forms, Parameters, RuleForm
 from phalanx.engine.guard import Guard
 from phalanx.weighting import AsReported, Truncate
 
 PACKAGES = ("phalanx-fl", "torch", "numpy")
-PREAGGREGATORS = ("Clip", "AdaptiveClip", "NearestNeighborMixing", "Bucketing")
 
 
 def made(rule: str, parameters: Parameters, m: int) -> Any:
@@ -27,20 +27,22 @@ def made(rule: str, parameters: Parameters, m: int) -> Any:
 def forms(rule: str, parameters: Parameters, matrix: np.ndarray, sizes: Sequence[int] | None = None) -> Forms:
     """Return the form of a rule, or with sizes one for each weighting of the clients that the guard enrols."""
     if sizes is None:
-        return _form("torch", made(rule, parameters, len(matrix)), rule, matrix, None)
+        return _form("torch", made(rule, parameters, len(matrix)), matrix, None)
     found = dict[str, RuleForm]()
     for preprocess in (AsReported(), Truncate(alpha=0.1, alpha_star=0.25)):
         enrolled, _ = Guard().enroll(dict(enumerate(sizes)))
         rows, weights = matrix[[*enrolled]], np.array([*preprocess(enrolled).values()])
-        found |= _form(type(preprocess).__name__, made(rule, parameters, len(rows)), rule, rows, weights)
+        found |= _form(type(preprocess).__name__, made(rule, parameters, len(rows)), rows, weights)
     return found
 
 
-def _form(name: str, instance: Any, rule: str, matrix: np.ndarray, weights: np.ndarray | None) -> Forms:
+def _form(name: str, instance: Any, matrix: np.ndarray, weights: np.ndarray | None) -> Forms:
     if instance is None:
         return {}
     deltas, w = torch.from_numpy(matrix), None if weights is None else torch.from_numpy(weights).double()
-    return {name: RuleForm(lambda _: instance.rows(deltas) if rule in PREAGGREGATORS else instance(deltas, w))}
+    return {
+        name: RuleForm(lambda _: instance.rows(deltas) if isinstance(instance, PreAggregator) else instance(deltas, w))
+    }
 
 
 def array(result: torch.Tensor) -> np.ndarray:

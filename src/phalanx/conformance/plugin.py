@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from phalanx.conformance.cases import CASES, Case
-from phalanx.conformance.libraries import find
+from phalanx.conformance.libraries import LIBRARIES, find
 from phalanx.conformance.process import LibraryProcess
 from phalanx.conformance.suite import cell, judged, running, versions
 from phalanx.errors import InfeasibleError
@@ -18,7 +18,7 @@ from phalanx.errors import InfeasibleError
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--library`."""
-    help_ = "Run Phalanx's cases on the rules of a library: byzfl, byzpy, flower, nvflare, torchjd, phalanx or a file."
+    help_ = f"Run Phalanx's cases on the rules of a library: {', '.join(LIBRARIES)}, or a file."
     parser.addoption("--library", help=help_)
 
 

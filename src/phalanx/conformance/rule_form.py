@@ -13,7 +13,7 @@ class RuleForm:
 
     Args:
         call: runs it on what `prepare` returns.
-        prepare: makes the argument anew for each call, such as a copy for a rule that works in place.
+        prepare: makes the argument of each call, such as a copy for a rule that works in place.
     """
 
     call: Callable[[Any], Any]

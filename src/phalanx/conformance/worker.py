@@ -23,7 +23,7 @@ from phalanx.conformance.rule_form import Parameters
 
 
 class Worker:
-    """Does what it is asked with a library.
+    """Carries out orders with a library.
 
     Args:
         module: of the library, as an import path or a file.

@@ -163,9 +163,9 @@ def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
         "ends": f"{authority.not_valid_after_utc:%Y-%m-%d}",
     }  # fmt: skip
     (home / SCHEMA_FILE).write_bytes(schema)
-    for name, kept in COORDINATORS.items():
-        (home / kept).write_text(_filled(name, said), encoding="utf-8")
-    (home / COMPOSE).write_text(_compose({name: _filled(name, said) for name in COORDINATORS}), encoding="utf-8")
+    texts = {name: _filled(name, said) for name in COORDINATORS}
+    for kept, text in {**{COORDINATORS[name]: text for name, text in texts.items()}, COMPOSE: _compose(texts)}.items():
+        (home / kept).write_text(text, encoding="utf-8")
     for site, archive in zip(consortium.sites, archives, strict=True):
         own = {"name": site.name, "quoted": shlex.quote(site.name), "contact": site.contact}
         texts = {name: _filled(name, {**said, **own}) for name in OF_A_SITE}

@@ -13,10 +13,8 @@ from typing_extensions import override
 
 log = logging.getLogger("phalanx")
 
-NOT_KEPT = (
-    "Compiled loops cannot be kept on this disk, so each process compiles them again, for a minute or more. Set "
-    "NUMBA_CACHE_DIR to a folder that can be written to."
-)
+NOT_KEPT = "Compiled loops cannot be kept on this disk, so each process compiles them again, for a minute or more."
+REMEDY = "Set NUMBA_CACHE_DIR to a folder that can be written to."
 
 
 def compiling(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -30,15 +28,16 @@ def compiling(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         try:
             return njit(cache=True, **options)(function)
         except RuntimeError:  # Numba finds no place, and looks for one before it compiles
+            made = njit(**options)(function)
             _warn()
-            return njit(**options)(function)
+            return made
 
     return compiled
 
 
 @cache
 def _warn() -> None:
-    log.warning(NOT_KEPT)
+    log.warning("%s %s", NOT_KEPT, REMEDY)
 
 
 def kept_in(compiled: Any) -> Path | None:

@@ -23,7 +23,8 @@ def card(record: "Record") -> str:
     scored = "\nmodel(record.inputs(frame))  # of a data frame with the columns of the training" if of_table else ""
     promise = "\n".join(f"- {_plain(line)}" for line in promised(record.summary))
     doubted = "\n".join(f"- {line}" for line in _suspicions(record))
-    without = _plain(subset(record.history, record.summary.clients))
+    lacking = _plain(subset(record.history, record.summary.clients))
+    without = f"\n{lacking}\n" if lacking else ""
     suspicious = f"\n## Suspicious clients\n\n{doubted}\n" if doubted else ""
     return f"""# {_plain(record.name)}
 
@@ -34,7 +35,7 @@ def card(record: "Record") -> str:
 ## Excluded clients
 
 {excluded}
-{f"{chr(10)}{without}{chr(10)}" if without else ""}{suspicious}
+{without}{suspicious}
 ## What the run promises
 
 {promise}
