@@ -8,9 +8,9 @@ LISTED = 12  # clients that a sentence names, at most
 
 
 def gone(history: Iterable[StepRecord]) -> dict[int, int]:
-    """Return the clients of whom the last that came was no update: by client, the first step without one.
+    """Return the clients without a valid update to the end, though they were to send some; by client, since which step.
 
-    A client that is excluded gets a verdict that says so, and is none of them.
+    A verdict on a client in a later step shows that its update came.
     """
     out = dict[int, int]()
     for step in history:
@@ -22,8 +22,9 @@ def gone(history: Iterable[StepRecord]) -> dict[int, int]:
 
 
 def subset(history: Iterable[StepRecord], clients: Mapping[int, ClientRecord]) -> str:
-    """Return whose updates a result lacks, in words; empty if it has those of all that took part, or excluded them."""
-    missing = {i: step for i, step in gone(history).items() if i in clients and not clients[i].excluded}
+    """Return whose updates a result lacks at the end, in words; "" if none, but for excluded and known attackers'."""
+    about = {i: clients[i] for i in clients if not clients[i].excluded and not clients[i].byzantine}
+    missing = {i: step for i, step in gone(history).items() if i in about}
     who = [
         f"{i}{f' ({clients[i].name})' if clients[i].name else ''} from step {missing[i]} on" for i in sorted(missing)
     ]
