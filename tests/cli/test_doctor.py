@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from phalanx.cli import doctor
+from phalanx.cli import deployment_folder, doctor
 from phalanx.cli.main import main
 from phalanx.flower import Roster, new_key
 from phalanx.flower.certificates import make_certificates, make_secret
@@ -45,7 +45,7 @@ def found(findings, level):
 
 def test_where_all_is_well_it_says_so_and_exits_with_0(folder, capsys, monkeypatch):
     monkeypatch.setattr(doctor, "_kept_by_network", lambda: True)
-    monkeypatch.setattr(doctor, "SPACE", 1.0)
+    monkeypatch.setattr(deployment_folder, "SPACE", 1.0)
     port = free_port()
     assert main(["doctor", "--folder", str(folder), "--ports", str(port)]) == 0
     out = capsys.readouterr().out
