@@ -1,5 +1,6 @@
 """What is told where there is no Ray, or no cluster; and options that do not go together."""
 
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,14 @@ from phalanx.cli.main import main
 from phalanx.installation import installation
 
 RUN = ["run", "--clients", "4", "--until.steps", "1"]
+ALONE = """
+import sys
+from ray._private import services
+from phalanx.cli.main import main
+assert services.find_gcs_addresses  # among the processes of this machine
+services.find_gcs_addresses = set
+sys.exit(main(sys.argv[1:]))
+"""
 TOY = ["reproduce", "toy-paper", "figure1", "--package", "toy_papers"]
 
 
@@ -49,17 +58,21 @@ def test_without_ray_it_is_told_how_to_install_it(command, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [RUN, TOY], ids=["run", "reproduce"])
-def test_without_a_cluster_it_is_told_how_to_start_one(command, capsys, monkeypatch, tmp_path):
-    ray = pytest.importorskip("ray")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # where a cluster of somebody else leaves its address
-    ray.shutdown()
-    if subprocess.run(["pgrep", "-f", "gcs_server"], check=False, capture_output=True).returncode == 0:
-        pytest.skip("a Ray cluster runs on this machine, which `auto` would find")
-    assert main([*command, "--ray", "auto"]) == 2
-    err = capsys.readouterr().err
-    assert "There is no Ray cluster at auto: " in err
-    assert "Start one by `ray start --head`, or give `local`, which uses the CPUs of this machine." in err
+def test_without_a_cluster_it_is_told_how_to_start_one(command, tmp_path):
+    """In a process of its own, which does not see the cluster of other tests; this one may hold it."""
+    pytest.importorskip("ray")
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment |= {
+        "RAY_TMPDIR": str(tmp_path),  # where a cluster leaves its address
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", ALONE, *command, "--ray", "auto"],
+        env=environment, check=False, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert ran.returncode == 2, ran.stderr
+    assert "There is no Ray cluster at auto: " in ran.stderr
+    assert "Start one by `ray start --head`, or give `local`, which uses the CPUs of this machine." in ran.stderr
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no.such.host.invalid:6379"])
