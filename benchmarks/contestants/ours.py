@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from phalanx.conformance.phalanx_rules import PACKAGES, PREAGGREGATORS, array, made
+from phalanx.aggregators import PreAggregator
+from phalanx.conformance.phalanx_rules import PACKAGES, array, made
 from phalanx.conformance.rule_form import Parameters, RuleForm
 
 __all__ = ["PACKAGES", "array", "forms"]
@@ -20,4 +21,8 @@ def forms(
     w = None if weights is None else torch.from_numpy(weights).double()
     if rule in IN_PLACE:
         return {"torch": RuleForm(lambda rows: instance.rows(rows, out=rows), lambda: torch.from_numpy(matrix.copy()))}
-    return {"torch": RuleForm(lambda _: instance.rows(deltas) if rule in PREAGGREGATORS else instance(deltas, w))}
+    return {
+        "torch": RuleForm(
+            lambda _: instance.rows(deltas) if isinstance(instance, PreAggregator) else instance(deltas, w)
+        )
+    }

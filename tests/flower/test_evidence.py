@@ -334,8 +334,9 @@ def test_an_invented_number_of_lines_is_named_at_once(folder, number):
 
     rewritten(folder, forge)
     begun = time.monotonic()
-    (finding,) = unwitnessed(folder / "run").findings
+    finding, *ended = unwitnessed(folder / "run").findings
     assert ("in the evidence" if number == 10**9 else "holds no evidence") in finding.text or number == 10**30
+    assert [one.what.partition(" that ")[0] for one in ended] == (["has no line"] if number == -1 else [])
     assert time.monotonic() - begun < 5
 
 

@@ -152,10 +152,11 @@ def test_every_line_that_is_altered_is_named_though_chain_and_seal_were_made_aga
 def test_a_tail_that_was_cut_is_missing(folder):
     known = sizes(witnesses(folder)[0])
     rewritten(folder, lambda lines: lines[: known[-1] - 1])
-    assert unwitnessed(folder / "run").status == 0
+    (itself,) = unwitnessed(folder / "run").findings
+    assert itself.what == "has no line that says that the run has ended, and the folder is sealed"
     found = unwitnessed(folder / "run", witnesses(folder))
-    assert {(f.kind, f.line) for f in found.findings} == {("missing", known[-2] + 1)}
-    assert f"line {known[-2] + 1} to {known[-1]}: 1 missing" in found.findings[0].text
+    assert {(f.kind, f.line) for f in found.findings} == {("missing", None), ("missing", known[-2] + 1)}
+    assert f"line {known[-2] + 1} to {known[-1]}: 1 missing" in found.findings[1].text
     assert (found.integrity, found.completeness, found.status) == ("yes", "no", 1)
 
 
@@ -233,6 +234,59 @@ def test_a_list_of_witnesses_that_is_written_otherwise_is_named(folder):
     seal(folder / "run", {})
     (finding,) = verify(folder / "run").findings
     assert (finding.file, finding.what) == ("witnesses.json", "is not as a coordinator writes it")
+
+
+def older(folder, path):
+    """Puts the first co-signature of each client in the place of its last."""
+    made = {}
+    for client, found in json.loads(path.read_bytes())["clients"].items():
+        held = [json.loads(line) for line in witnesses(folder)[int(client)].read_bytes().splitlines()]
+        checkpoint = next(one["checkpoint"] for one in held if one["checkpoint"])
+        head = open_note(checkpoint, public_key(MINE))
+        found |= {"checkpoint": checkpoint, "cosignature": cosign(head, KEYS[int(client)], 1_800_000_000)}
+        made[int(client)] = Witness(**found)
+    path.write_bytes(as_json(made))
+
+
+def test_an_older_list_of_co_signatures_says_up_to_which_line_it_speaks_and_clients_find_the_rest(folder, capsys):
+    """The coordinator can keep an old `witnesses.json`, put it back at the end, and change the trail after it."""
+    path, known = folder / "run" / "witnesses.json", sizes(witnesses(folder)[0])
+    older(folder, path)
+
+    def alter(lines):
+        entry = json.loads(lines[known[0]])
+        return [*lines[: known[0]], json.dumps(entry | {"why": "another"}).encode(), *lines[known[0] + 1 :]]
+
+    rewritten(folder, alter)
+    alone, lines = verify(folder / "run"), len(read(folder / "run" / "audit.jsonl"))
+    assert (alone.findings, alone.integrity, alone.completeness, alone.status) == ((), "unknown", "unknown", 2)
+    assert alone.unseen == range(known[0] + 1, lines + 1)
+    assert main(["verify", str(folder / "run")]) == 2
+    assert (
+        f"Integrity: not known. No client has co-signed audit.jsonl from line {known[0] + 1} on"
+        in capsys.readouterr().out
+    )
+    found = verify(folder / "run", [witnesses(folder)[0]])
+    assert (found.integrity, found.status) == ("no", 1)
+    assert {(f.file, f.line) for f in found.findings} == {("audit.jsonl", known[0] + 1)}
+
+    rewritten(folder, lambda lines: lines[: known[0]])  # or nothing is left of what came then
+    first, *_, cut = verify(folder / "run").findings
+    assert (first.text, cut.file, cut.kind, cut.text) == (
+        "history.jsonl, line 2 was added (step 1)",
+        "audit.jsonl",
+        "missing",
+        "audit.jsonl has no line that says that the run has ended, and the folder is sealed",
+    )
+
+
+def test_the_list_of_a_client_makes_known_what_no_co_signature_in_the_folder_covers(folder):
+    path = folder / "run" / "witnesses.json"
+    older(folder, path)
+    seal(folder / "run", {})
+    assert verify(folder / "run").status == 2
+    found = verify(folder / "run", [witnesses(folder)[0]])
+    assert (found.integrity, found.completeness, found.status) == ("yes", "yes", 0)
 
 
 def test_a_file_that_holds_no_checkpoint_is_refused(folder, capsys):

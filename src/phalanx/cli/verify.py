@@ -6,6 +6,7 @@ from rich.console import Console
 
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import escape
+from phalanx.runs.files import AUDIT
 from phalanx.runs.seal import Alteration
 from phalanx.runs.verification import Verification, verify
 
@@ -44,6 +45,14 @@ def text(found: Verification) -> list[str]:
     lines += [f"Evidence: {sentence}" for sentence in found.evidence]
     lines += [f"Witness: {sentence}" for sentence in found.witnesses]
     integrity, completeness = INTEGRITY[found.integrity], COMPLETENESS[found.completeness]
+    if found.unseen:
+        unseen = (
+            f"not known. No client has co-signed {AUDIT} from line {found.unseen.start} on: whoever owns the folder "
+            "can have changed or removed what came then. Ask clients for their lists of tasks, and give them with "
+            "--witness."
+        )
+        integrity = unseen if found.integrity == "unknown" else integrity
+        completeness = unseen if found.completeness == "unknown" else completeness
     if found.proves is False:
         integrity = NOTHING if found.integrity == "unknown" else integrity
         completeness = NOTHING if found.completeness == "unknown" else completeness

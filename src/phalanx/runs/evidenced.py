@@ -1,7 +1,8 @@
 """The comparison of a folder with the evidence in its audit trail: history, files and signatures of updates."""
 
+import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,11 +18,12 @@ from phalanx.runs.models import content
 from phalanx.runs.record import CONFIG
 from phalanx.runs.seal import (
     DIGITS,
+    SEAL,
     Alteration,
     chain_of,
-    file_hash,
     files_of_end,
     files_of_models,
+    hashes,
     line_marks,
     located,
     split,
@@ -66,6 +68,20 @@ class Parties(NamedTuple):
     names: Mapping[int, Set[str]]
 
 
+class OwnWitnesses(NamedTuple):
+    """How an audit trail compares with the co-signatures that its folder holds.
+
+    Args:
+        findings: what does not fit.
+        sentence: what was compared; empty if the coordinator had no key.
+        unseen: the numbers of the lines that no client has co-signed; empty if the coordinator had no key.
+    """
+
+    findings: Sequence[Alteration] = ()
+    sentence: str = ""
+    unseen: range = range(0)
+
+
 class Evident(NamedTuple):
     """A line of an audit trail with evidence.
 
@@ -97,6 +113,7 @@ class InForce(NamedTuple):
     Args:
         lines: of the history, by its number of lines then.
         last: of the end of the run, or of where it goes on; None if it has no such line.
+        ended: whether it says last that the run has ended.
         findings: lines whose evidence is none.
         renewals: by client, the numbers of the lines that say that it has a new key.
         resumed: the numbers of the lines from which the run goes on, under the roster of that time.
@@ -106,6 +123,7 @@ class InForce(NamedTuple):
 
     lines: Mapping[int, Evident]
     last: Evident | None
+    ended: bool
     findings: tuple[Alteration, ...]
     renewals: Mapping[int, tuple[int, ...]] = {}
     resumed: tuple[int, ...] = ()
@@ -134,7 +152,7 @@ def in_force(folder: Path, name: str) -> InForce:
     """
     lines, last, findings = dict[int, Evident](), None, list[Alteration]()
     renewals, resumed = defaultdict[int, tuple[int, ...]](tuple), list[int]()
-    begun, names, over = list[tuple[int, str]](), defaultdict[int, set[str]](set), False
+    begun, names, over, ended = list[tuple[int, str]](), defaultdict[int, set[str]](set), False, False
     for number, text in enumerate(split(contents(inside(folder, name), LARGEST_LINES)), 1):
         try:
             found = from_json(text, _EvidenceLine)
@@ -149,6 +167,7 @@ def in_force(folder: Path, name: str) -> InForce:
             findings.append(Alteration(name, "added", "comes after the end of the run", number, found.step, of))
             continue
         over = found.event == "ended" and found.why == FINISHED
+        ended = found.event == "ended" if found.event in ("ended", "resumed", "recorded") else ended
         if found.event == "new key" and found.client is not None:
             renewals[found.client] += (number,)
         if found.event == "resumed":
@@ -166,26 +185,30 @@ def in_force(folder: Path, name: str) -> InForce:
             kept = found.evidence.history.lines
             lines = {count: one for count, one in lines.items() if count <= kept}
             last = this
-    return InForce(lines, last, (*findings,), renewals, (*resumed,), (*begun,), names)
+    return InForce(lines, last, ended, (*findings,), renewals, (*resumed,), (*begun,), names)
 
 
-def compare(folder: Path, name: str) -> EvidenceComparison:
+def compare(folder: Path, name: str, hash_of: Callable[[str], str] | None = None) -> EvidenceComparison:
     """Compare the files of a folder with the evidence in an audit trail, and check its signatures.
 
     Args:
         folder: of the run.
         name: of the trail.
+        hash_of: the SHA-256 of a file of the folder by name; None: each is computed once more.
 
     Raises:
         OSError: a file cannot be read.
     """
-    known = in_force(folder, name)
-    kept, said = _updates(folder, name, known)
+    known, hash_of = in_force(folder, name), hash_of or hashes(folder)
+    kept, said = _updates(folder, name, known, hash_of)
     if not known.lines:
         sentence = f"{name} has no evidence: nothing shows who sent which update, and what was made of it."
         return EvidenceComparison((*known.findings, *kept), (sentence,), proves=False, parties=known.parties)
-    history, others = _guarded(HISTORY, partial(_history, folder, known)), [*_files(folder, known)]
-    signatures, checked = [*_run(name, known), *_signatures(name, known)], find_spec("cryptography") is not None
+    history, others = _guarded(HISTORY, partial(_history, folder, known)), [*_files(folder, known, hash_of)]
+    signatures, checked = (
+        [*_run(name, known), *_end(folder, name, known), *_signatures(name, known)],
+        find_spec("cryptography") is not None,
+    )
     signed = [client for one in known.lines.values() for client in one.evidence.signed]
     files = len(known.last.evidence.files) if known.last is not None else 0
     parts = [f"{plural(len(known.lines), 'line')} of the history"]
@@ -207,6 +230,17 @@ def _run(name: str, known: InForce) -> Iterator[Alteration]:
     for number, why in known.begun:
         if why not in {f"run {session}" for session in sessions}:
             yield Alteration(name, "changed", "names another run than the one that clients have signed", number)
+
+
+def _end(folder: Path, name: str, known: InForce) -> Iterator[Alteration]:
+    """Yield what the trail of a sealed folder must say: that the run has ended, and with which files."""
+    if _sealed(folder) and not known.ended:
+        yield Alteration(name, "missing", "has no line that says that the run has ended, and the folder is sealed")
+
+
+def _sealed(folder: Path) -> bool:
+    """Return whether a run says that it has ended or was stopped, or somebody in its place."""
+    return os.path.lexists(folder / SEAL)
 
 
 def _reservations(known: InForce) -> Iterator[str]:
@@ -241,7 +275,7 @@ def _history(folder: Path, known: InForce) -> Iterator[Alteration]:
     old = [known.lines[k].evidence.line[:DIGITS] if k in known.lines else "" for k in range(1, most + 1)]
     new = line_marks(lines)
     ended = known.last is not None and known.last.evidence.history.lines >= max(known.lines)
-    compared = new if ended else new[:most]  # a run that was killed can have one line more
+    compared = new if ended or _sealed(folder) else new[:most]  # a run that was killed can have one line more
     old = [mark or (new[k] if k < len(new) else "") for k, mark in enumerate(old)]  # of lines without evidence
     if compared != old:
         yield from located(HISTORY, lines[: len(compared)], compared, old)
@@ -256,7 +290,7 @@ def _history(folder: Path, known: InForce) -> Iterator[Alteration]:
         yield Alteration(HISTORY, "changed", "is not the line of the evidence", min(wrong))
 
 
-def _files(folder: Path, known: InForce) -> Iterator[Alteration]:
+def _files(folder: Path, known: InForce, hash_of: Callable[[str], str]) -> Iterator[Alteration]:
     """Yield the other files that are not those of the evidence; nothing of a run that has not ended."""
     if known.last is None or not known.last.evidence.files:
         return
@@ -269,15 +303,17 @@ def _files(folder: Path, known: InForce) -> Iterator[Alteration]:
         elif name not in there:
             yield Alteration(name, "missing", "is missing")
         else:
-            yield from _guarded(name, partial(_file, folder, name, expected[name]))
+            yield from _guarded(name, partial(_file, name, expected[name], hash_of))
 
 
-def _file(folder: Path, name: str, digest: str) -> Iterator[Alteration]:
-    if file_hash(inside(folder, name)) != digest:
+def _file(name: str, digest: str, hash_of: Callable[[str], str]) -> Iterator[Alteration]:
+    if hash_of(name) != digest:
         yield Alteration(name, "changed", "was changed")
 
 
-def _updates(folder: Path, name: str, known: InForce) -> tuple[list[Alteration], list[str]]:
+def _updates(
+    folder: Path, name: str, known: InForce, hash_of: Callable[[str], str]
+) -> tuple[list[Alteration], list[str]]:
     """Return the kept updates that are not those of the evidence, and what was compared, in words."""
     evident = {one.step: one.evidence for one in known.lines.values() if one.evidence.kept}
     findings, compared = list[Alteration](), 0
@@ -286,7 +322,7 @@ def _updates(folder: Path, name: str, known: InForce) -> tuple[list[Alteration],
         if step not in evident:
             findings.append(Alteration(file_of(step), "added", "was added", step=step))
             continue
-        found = _guarded(file_of(step), partial(_unfit_step, folder, step, evident[step]))
+        found = _guarded(file_of(step), partial(_unfit_step, folder, step, evident[step], hash_of))
         findings += [finding._replace(step=step) for finding in found]
         compared += len(evident[step].updates)
     for one in known.lines.values():  # of a run that keeps updates, no step lacks them
@@ -295,10 +331,10 @@ def _updates(folder: Path, name: str, known: InForce) -> tuple[list[Alteration],
     return findings, [f"{plural(compared, 'kept update')} compared with {name}."] if evident else []
 
 
-def _unfit_step(folder: Path, step: int, evidence: StepEvidence) -> Iterator[Alteration]:
+def _unfit_step(folder: Path, step: int, evidence: StepEvidence, hash_of: Callable[[str], str]) -> Iterator[Alteration]:
     """Yield what of a kept step does not fit; raise `FileNotFoundError` if it is missing."""
-    file, path = file_of(step), inside(folder, file_of(step))
-    same = file_hash(path) == evidence.kept
+    file = file_of(step)
+    same = hash_of(file) == evidence.kept
     try:
         located = [*_unfit_updates(file, read_kept(folder, step), evidence)]
     except ValueError as error:

@@ -16,8 +16,9 @@ import hashlib
 import os
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -284,8 +285,12 @@ def split(text: bytes) -> list[bytes]:
 # Comparison
 
 
-def examine(folder: Path) -> Examination:
+def examine(folder: Path, hash_of: Callable[[str], str] | None = None) -> Examination:
     """Return how a folder compares with its seal.
+
+    Args:
+        folder: of a run.
+        hash_of: the SHA-256 of a file in it by name; None: each is computed once more.
 
     Raises:
         OSError: a file cannot be read.
@@ -297,16 +302,16 @@ def examine(folder: Path) -> Examination:
     except ValueError as error:
         why = f"{error}, so that it shows nothing about the other files"
         return Examination(True, (Alteration(SEAL, "changed", why),))
-    findings = list[Alteration]()
+    findings, hash_of = list[Alteration](), hash_of or hashes(folder)
     for name in sorted({*known.files, *known.lines, *members(folder)}):
-        findings += _compared(folder, name, known)
+        findings += _compared(folder, name, known, hash_of)
     served = _served(folder) if any("model" in finding.file for finding in findings) else {}
     located = (f._replace(clients=served.get(f.file, ())) if f.line is None else f for f in findings)
     lines = sum(len(of.marks) for of in known.lines.values())
     return Examination(True, (*located,), len(known.files) + len(known.lines), lines)
 
 
-def _compared(folder: Path, name: str, known: _Seal) -> list[Alteration]:
+def _compared(folder: Path, name: str, known: _Seal, hash_of: Callable[[str], str]) -> list[Alteration]:
     """Return what differs in a file."""
     try:
         path = inside(folder, name)
@@ -320,7 +325,7 @@ def _compared(folder: Path, name: str, known: _Seal) -> list[Alteration]:
         return _compared_lines(name, path, known.lines[name])
     if name not in known.files:
         return [Alteration(name, "added", "was added")]
-    return [] if file_hash(path) == known.files[name] else [Alteration(name, "changed", "was changed")]
+    return [] if hash_of(name) == known.files[name] else [Alteration(name, "changed", "was changed")]
 
 
 def _compared_lines(name: str, path: Path, known: _Lines) -> list[Alteration]:
@@ -490,3 +495,8 @@ def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal; raise `ValueError` if it is a folder, a pipe or a device."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hashes(folder: Path) -> Callable[[str], str]:
+    """Return what gives the SHA-256 of a file in a folder by name, and reads each file once; raises as `file_hash`."""
+    return cache(lambda name: file_hash(inside(folder, name)))

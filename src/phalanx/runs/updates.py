@@ -124,8 +124,9 @@ class KeptUpdates(NamedTuple):
                 continue
             plain = self.about.transfer == "float32"
             held = self._tensor(f"{client}" if plain else f"{client}.{part.name}")
-            entries = held.view(torch.uint8).numpy().tobytes()
-            yield hashlib.sha256(bytes.fromhex(part.header) + entries).digest()
+            digest = hashlib.sha256(bytes.fromhex(part.header))
+            digest.update(held.view(torch.uint8).numpy().data)
+            yield digest.digest()
 
     def updates(self, model: Vector, size: int) -> Updates:
         """Return what the algorithm was given.

@@ -5,18 +5,18 @@ sure.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from phalanx.core import InfeasibleError
 from phalanx.installation import installation
 from phalanx.reading import LARGEST_LINES, contents
-from phalanx.runs.evidenced import EvidenceComparison
+from phalanx.runs.evidenced import EvidenceComparison, OwnWitnesses
 from phalanx.runs.evidenced import compare as compare_evidence
 from phalanx.runs.files import AUDIT, HISTORY, inside
 from phalanx.runs.record import SUMMARY, Record, configuration_of
-from phalanx.runs.seal import FOLDERS, SEAL, Alteration, breaks, examine, members, split
+from phalanx.runs.seal import FOLDERS, SEAL, Alteration, breaks, examine, hashes, members, split
 from phalanx.runs.witnesses import WITNESSES
 from phalanx.wording import plural
 
@@ -36,6 +36,7 @@ class Verification(NamedTuple):
         witnessed: whether that could be compared; None if no witness was named.
         evidence: what was compared with the evidence in audit trails, in sentences.
         proves: whether its audit trail shows what the run did; None if it is the folder of a simulation.
+        unseen: the numbers of the lines of its audit trail that no witness has seen; empty if the run had no witnesses.
     """
 
     sealed: bool
@@ -47,13 +48,14 @@ class Verification(NamedTuple):
     witnessed: bool | None = None
     evidence: tuple[str, ...] = ()
     proves: bool | None = None
+    unseen: range = range(0)
 
     @property
     def integrity(self) -> Verdict:
         """Whether what is there is as the run left it."""
         if any(finding.kind != "missing" for finding in self.findings):
             return "no"
-        return "yes" if self.sealed and self.proves is not False else "unknown"
+        return "yes" if self.sealed and self.proves is not False and not self.unseen else "unknown"
 
     @property
     def completeness(self) -> Verdict:
@@ -61,7 +63,8 @@ class Verification(NamedTuple):
         if any(finding.kind == "missing" for finding in self.findings) or not self.ended:
             return "no"
         seal_gone = any(finding.file == SEAL for finding in self.findings)
-        return "yes" if self.sealed and not seal_gone and self.proves is not False else "unknown"
+        known = self.sealed and not seal_gone and self.proves is not False and not self.unseen
+        return "yes" if known else "unknown"
 
     @property
     def status(self) -> int:
@@ -83,8 +86,9 @@ def verify(folder: Path, witnesses: Sequence[Path] = (), coordinator: str = "") 
         InfeasibleError: there is no such folder, no run was made in it, or a witness holds nothing.
         OSError: a file cannot be read.
     """
-    own = _verified(folder)
-    found = _with_evidence(folder, own)
+    hash_of = hashes(folder)  # each file is read once
+    own = _verified(folder, hash_of)
+    found = _with_evidence(folder, own, hash_of)
     known = {finding.file for finding in own.findings}
     trails = [name for name in members(folder) if name.startswith("audit") and (folder / name).is_file()]
     if found.sealed:
@@ -99,11 +103,12 @@ def verify(folder: Path, witnesses: Sequence[Path] = (), coordinator: str = "") 
     if missing := next((path for path in witnesses if not path.is_file()), None):
         raise InfeasibleError(f"There is no file {missing}. Name the list of tasks of a client, such as tasks.jsonl.")
     said = compare(folder, trails, witnesses, coordinator)
-    findings = (*found.findings, *said.findings)
-    return found._replace(findings=findings, witnesses=said.sentences, witnessed=said.compared)
+    findings, seen = (*found.findings, *said.findings), said.seen.get(AUDIT, 0)
+    unseen = range(max(found.unseen.start, seen + 1), found.unseen.stop)
+    return found._replace(findings=findings, witnesses=said.sentences, witnessed=said.compared, unseen=unseen)
 
 
-def _with_evidence(folder: Path, found: Verification) -> Verification:
+def _with_evidence(folder: Path, found: Verification, hash_of: Callable[[str], str]) -> Verification:
     """Return the verification with what the audit trail and its witnesses say of files that the seal is silent on."""
     if any(of.file == AUDIT and of.line is None for of in found.findings):
         return found
@@ -113,21 +118,22 @@ def _with_evidence(folder: Path, found: Verification) -> Verification:
             gone = Alteration(AUDIT, "missing", f"is missing: clients have co-signed it in {WITNESSES}")
             return found._replace(findings=(*found.findings, gone), evidence=(lacking,), proves=False)
         return found._replace(evidence=(lacking,), proves=False) if _of_clients(folder) else found
-    said = compare_evidence(folder, AUDIT)
-    own, sentence = _own_witnesses(folder, said)
-    more = (*said.findings, *own)
+    said = compare_evidence(folder, AUDIT, hash_of)
+    own = _own_witnesses(folder, said)
+    more = (*said.findings, *own.findings)
     named = {finding.file for finding in more if finding.clients or finding.step is not None} - {AUDIT, HISTORY}
     of_seal = [finding for finding in found.findings if finding.file not in named]
     known = {finding.file for finding in of_seal}
     findings = (*of_seal, *(finding for finding in more if finding.file not in known))
-    return found._replace(findings=findings, evidence=(*said.sentences, *filter(None, [sentence])), proves=said.proves)
+    evidence = (*said.sentences, *filter(None, [own.sentence]))
+    return found._replace(findings=findings, evidence=evidence, proves=said.proves, unseen=own.unseen)
 
 
-def _own_witnesses(folder: Path, said: EvidenceComparison) -> tuple[list[Alteration], str]:
+def _own_witnesses(folder: Path, said: EvidenceComparison) -> OwnWitnesses:
     try:
         from phalanx.runs.witnessed import compare_own  # noqa: PLC0415  (needs a package that simulations do not)
     except ModuleNotFoundError:
-        return [], ""
+        return OwnWitnesses()
     return compare_own(folder, AUDIT, said.parties)
 
 
@@ -139,11 +145,11 @@ def _of_clients(folder: Path) -> bool:
         return False
 
 
-def _verified(folder: Path) -> Verification:
+def _verified(folder: Path, hash_of: Callable[[str], str]) -> Verification:
     """Return what the folder says of itself."""
     if not folder.is_dir():
         raise InfeasibleError(f"There is no folder {folder}. Name that of a run, such as runs/NAME.")
-    found = examine(folder)
+    found = examine(folder, hash_of)
     own = members(folder)
     if not (found.sealed or own):
         raise InfeasibleError(f"{folder} holds no run. Name a folder that a run was written to, such as runs/NAME.")

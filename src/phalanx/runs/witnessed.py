@@ -1,7 +1,8 @@
 """The comparison of the audit trails of a folder with the heads that witnesses were shown of them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import msgspec
 
 from phalanx.core import InfeasibleError
 from phalanx.reading import LARGEST_LINES, contents, from_json
-from phalanx.runs.evidenced import Parties
+from phalanx.runs.evidenced import OwnWitnesses, Parties
 from phalanx.runs.files import inside
 from phalanx.runs.seal import Alteration, breaks, split
 from phalanx.runs.transparency import MerkleTree, TreeHead, is_cosigned, open_note, public_key
@@ -28,11 +29,13 @@ class WitnessComparison(NamedTuple):
         sentences: what was compared, and what cannot be said.
         compared: whether each file holds heads of a trail of the folder, and nothing that its coordinator has not
             signed.
+        seen: by name of a trail, the number of its lines that a witness has seen.
     """
 
     findings: tuple[Alteration, ...]
     sentences: tuple[str, ...]
     compared: bool
+    seen: Mapping[str, int]
 
 
 class _Trail(NamedTuple):
@@ -81,7 +84,7 @@ def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinat
     found = (_trail(folder, name) for name in names)
     trails = {trail.origin: trail for trail in found if trail.origin}
     shown_first = dict[tuple[str, int], tuple[bytes, str]]()
-    findings, sentences, compared = list[Alteration](), list[str](), True
+    findings, sentences, compared, seen = list[Alteration](), list[str](), True, defaultdict[str, int](int)
     for path in files:
         held = _held(path, coordinator)
         for head in held.heads:
@@ -102,32 +105,31 @@ def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinat
         for origin in dict.fromkeys(head.origin for head in ours):
             findings += _unfit(trails[origin], sorted({head for head in ours if head.origin == origin}), path.name)
         last = max(head.size for head in ours)
+        for head in ours:
+            seen[trails[head.origin].name] = max(seen[trails[head.origin].name], head.size)
         sentences.append(
             f"{path} holds {plural(len({*ours}), 'checkpoint')} of this folder, up to line {last}, signed by "
             f"{', '.join(held.keys)}."
         )
-    return WitnessComparison((*dict.fromkeys(findings),), (*sentences,), compared)
+    return WitnessComparison((*dict.fromkeys(findings),), (*sentences,), compared, seen)
 
 
-def compare_own(folder: Path, name: str, parties: Parties) -> tuple[list[Alteration], str]:
+def compare_own(folder: Path, name: str, parties: Parties) -> OwnWitnesses:
     """Compare an audit trail with the co-signatures of clients that the folder itself holds.
 
     Args:
         folder: of a run.
         name: of the trail.
         parties: whose signatures the evidence in the trail holds.
-
-    Returns:
-        What does not fit, and what was compared, in a sentence; empty if the coordinator had no key.
     """
     try:
         text = contents(inside(folder, WITNESSES), LARGEST)
         entries = from_json(text, _Entries).clients
     except FileNotFoundError:
         what = "is missing: clients have co-signed this audit trail"
-        return [Alteration(WITNESSES, "missing", what)] if parties.coordinators else [], ""
+        return OwnWitnesses([Alteration(WITNESSES, "missing", what)] if parties.coordinators else [])
     except ValueError as error:
-        return [Alteration(WITNESSES, "changed", f"holds no co-signatures: {error}")], ""
+        return OwnWitnesses([Alteration(WITNESSES, "changed", f"holds no co-signatures: {error}")])
     findings, heads, known = list[Alteration](), dict[int, TreeHead](), dict[int, Witness]()
     for client in sorted({*entries, *parties.co_signers}):
         if client not in entries:
@@ -143,7 +145,7 @@ def compare_own(folder: Path, name: str, parties: Parties) -> tuple[list[Alterat
     if len(known) == len(entries) and text != as_json(known):
         findings.append(Alteration(WITNESSES, "changed", "is not as a coordinator writes it"))
     if not heads:
-        return findings, ""
+        return OwnWitnesses(findings)
     of_trail = _trail(folder, name, max(heads.values()).origin)
     ours = {client: head for client, head in heads.items() if head.origin == of_trail.origin}
     for client in sorted(heads.keys() - ours.keys()):
@@ -151,7 +153,8 @@ def compare_own(folder: Path, name: str, parties: Parties) -> tuple[list[Alterat
         findings.append(Alteration(WITNESSES, "changed", what, clients=(client,)))
     findings += _unfit(of_trail, sorted({*ours.values()}), WITNESSES)
     last = max((head.size for head in ours.values()), default=0)
-    return findings, f"{plural(len(ours), 'client')} co-signed {name}, up to line {last}."
+    unseen = range(last + 1, len(of_trail.tree) + 1)
+    return OwnWitnesses(findings, f"{plural(len(ours), 'client')} co-signed {name}, up to line {last}.", unseen)
 
 
 def _co_signed(client: int, found: Witness, parties: Parties) -> TreeHead:
