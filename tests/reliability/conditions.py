@@ -37,7 +37,7 @@ def of(*tests):
 
 E, R = of(*EVIDENCE), of(*RFFL)
 DURABLE, GUARD, ADMISSION = of("flower/test_durability.py"), of("engine/test_guard.py"), of("flower/test_admission.py")
-ALTERED = of("reliability/test_alterations.py")
+ALTERED, W = of("reliability/test_alterations.py"), of("flower/test_witnesses.py")
 FIELDS = ("kind", "coordinator", "session", "nonce", "client", "version", "turn", "transfer")
 CONDITIONS = (
     *(E(f"{name} is not signed", "flower/codec.py", f"        task.{name},\n", "") for name in FIELDS),
@@ -54,7 +54,7 @@ CONDITIONS = (
         "return True",
     ),
     E("a line of the history is not compared", "runs/evidenced.py", "if compared != old:", "if False:"),
-    E("a model is not compared", "runs/evidenced.py", "if file_hash(inside(folder, name)) != digest:", "if False:"),
+    E("a model is not compared", "runs/evidenced.py", "if hash_of(name) != digest:", "if False:"),
     E("a model that was added is not named", "runs/evidenced.py", "if name not in expected:", "if False:"),
     E("evidence before a resumption counts", "runs/evidenced.py", "if count <= kept}", "if True}"),
     E(
@@ -63,7 +63,7 @@ CONDITIONS = (
         "fits = content(kept.update(client)).hex() == evidence.updates.get(client)",
         "fits = True",
     ),
-    E("a kept file is not compared", "runs/evidenced.py", "same = file_hash(path) == evidence.kept", "same = True"),
+    E("a kept file is not compared", "runs/evidenced.py", "same = hash_of(file) == evidence.kept", "same = True"),
     E(
         "the key at the end is not compared",
         "flower/register.py",
@@ -220,6 +220,31 @@ CONDITIONS = (
         "runs/evidenced.py",
         'if why not in {f"run {session}" for session in sessions}:',
         "if False:",
+    ),
+    W("a trail without an end is whole", "runs/evidenced.py", "if _sealed(folder) and not known.ended:", "if False:"),
+    W(
+        "a history without an end is compared in part",
+        "runs/evidenced.py",
+        "compared = new if ended or _sealed(folder) else new[:most]",
+        "compared = new if ended else new[:most]",
+    ),
+    W(
+        "what nobody has co-signed is intact",
+        "runs/verification.py",
+        'self.sealed and self.proves is not False and not self.unseen else "unknown"',
+        'self.sealed and self.proves is not False else "unknown"',
+    ),
+    W(
+        "what nobody has co-signed is complete",
+        "runs/verification.py",
+        "and not seal_gone and self.proves is not False and not self.unseen",
+        "and not seal_gone and self.proves is not False",
+    ),
+    W(
+        "the list of a client makes nothing known",
+        "runs/verification.py",
+        "range(max(found.unseen.start, seen + 1), found.unseen.stop)",
+        "found.unseen",
     ),
     ALTERED("evidence without signatures proves", "runs/evidenced.py", "proves = bool(signed) or", "proves = True or"),
     of("flower/test_witnesses.py")(
