@@ -300,6 +300,7 @@ def broken(claim, cases):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLAIMS)
 def test_its_bound_holds(name):
     claim = CLAIMS[name]

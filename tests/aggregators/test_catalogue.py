@@ -198,6 +198,7 @@ def test_rows_that_a_rule_can_do_nothing_with_are_not_too_few():
     assert weighs_rows(Krum(f=1), 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [10**9, 10**30])
 def test_a_trial_of_a_huge_number_of_rows_takes_few(m):
     began = time.monotonic()

@@ -101,6 +101,7 @@ def test_there_are_many_cases():
     assert {"--algorithm.aggregate.f=1.5", "--clients=x", "--model.hidden=[[]]"} <= {case[-1] for case in cases}
 
 
+@pytest.mark.slow
 def test_values_of_the_wrong_kind(capsys):
     found, seen = tried(capsys, spread(typed(), 70))
     assert not found, "\n".join(found)

@@ -377,6 +377,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_any_table_gives_a_schema_that_it_fits_or_a_sentence(tmp_path_factory, data):

@@ -578,6 +578,7 @@ def test_a_revoked_client_is_not_let_in(tmp_path):
 # --- suspension, and the way back
 
 
+@pytest.mark.slow
 def test_after_enough_strikes_a_client_is_not_asked_until_its_sentence_is_over(tmp_path):
     slowly = [lambda _: time.sleep(0.03)]  # 40 rounds are longer than two sentences
     told = run(tmp_path, filled(np.nan), until=40, suspension=Suspension(strikes=2, sentence=0.5), observers=slowly)
@@ -694,6 +695,7 @@ def test_who_answers_at_once_gets_no_more_turns_than_the_others(tmp_path):
     assert share(0.4) < 0.35
 
 
+@pytest.mark.slow
 def test_the_remedy_for_slow_introductions_is_named_and_works(tmp_path):
     """Nodes that need 1.5 s to say who they are, where they have 0.3 s; then as the message says."""
     plan = dataclasses.replace(SMALL, algorithm=FedAvg(), clients=3, until=Until(1))

@@ -132,6 +132,7 @@ def test_three_sites_of_different_form_train_one_model(tmp_path):
     assert shuffled.equals(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", UNFIT)
 def test_a_site_that_does_not_fit_is_refused_and_only_its_own_log_says_more(kind, tmp_path, caplog):
     change, told = UNFIT[kind]

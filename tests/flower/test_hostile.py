@@ -303,6 +303,7 @@ def carried_out(folder, patterns, until, **options):
         return transport, time.monotonic() - begun
 
 
+@pytest.mark.slow
 def test_two_that_fall_silent_by_turns_are_suspended_and_do_not_hold_up_every_round(tmp_path):
     """Silent, silent, good: with one deadline and consecutive misses, each of nine rounds in a row took all of it."""
     transport, seconds = carried_out(tmp_path, {2: "+--", 3: "+-+--"}, 12, timeouts=PATIENT)
@@ -310,6 +311,7 @@ def test_two_that_fall_silent_by_turns_are_suspended_and_do_not_hold_up_every_ro
     assert seconds < 4 * PATIENT.answer, "a last chance each, and otherwise a deadline that follows the others"
 
 
+@pytest.mark.slow
 def test_a_slow_client_that_answers_is_never_suspended_for_it(tmp_path):
     """It needs four times as long as `shortest`, and is alone with that."""
 

@@ -61,6 +61,7 @@ def joined(plan, folder):
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", one_of_each_class(ALGORITHMS))
 def test_who_comes_late_takes_part_from_the_next_round_on_or_is_refused(algorithm, tmp_path, caplog):
     until = phalanx.Until(4 if algorithm.synchronous else 25)

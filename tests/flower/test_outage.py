@@ -182,6 +182,7 @@ def outages():
         yield pytest.param(algorithm, who, lost == "answers", id=name, marks=() if few else pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "out", "answers_only"), outages())
 def test_after_an_outage_the_run_ends_with_the_bits_of_the_simulation(algorithm, out, answers_only, tmp_path):
     plan = dataclasses.replace(PLAN, algorithm=algorithm)
@@ -207,6 +208,7 @@ def test_f_silent_clients_cause_no_outage_and_are_charged(tmp_path):
     assert "too many misses" in seen.transport.register.barred(3)
 
 
+@pytest.mark.slow
 def test_a_suspension_at_the_beginning_of_an_outage_is_lifted(tmp_path):
     """One falls silent a round before the others."""
     early, late = Cut({3}), Cut({0, 1, 2})
@@ -220,6 +222,7 @@ def test_a_suspension_at_the_beginning_of_an_outage_is_lifted(tmp_path):
     assert seen.states[-1].version == 6
 
 
+@pytest.mark.slow
 def test_nodes_that_all_disappear_between_rounds_are_waited_for(tmp_path):
     """Longer than ten times `absent`, after which a run ends where it waits for nobody in particular."""
     nodes = {}
@@ -241,6 +244,7 @@ def test_nodes_that_all_disappear_between_rounds_are_waited_for(tmp_path):
     assert same(seen.states, states_in_simulation(PLAN))
 
 
+@pytest.mark.slow
 def test_who_answers_that_it_cannot_is_not_silent(tmp_path):
     """Two are cut off, then reached again, but cannot train: the outage ends, and they are charged."""
     plan, cut = dataclasses.replace(PLAN, clients=6, until=Until(30)), Cut({4, 5})
@@ -291,12 +295,14 @@ class Unreachable(InProcessGrid):
         return super().push_messages(messages)
 
 
+@pytest.mark.slow
 def test_while_the_superlink_cannot_be_reached_nobody_is_charged(tmp_path):
     seen = Observed(PLAN, tmp_path, grid=Unreachable)
     assert seen.events == ["outage", "outage over"]
     assert same(seen.states, states_in_simulation(PLAN))
 
 
+@pytest.mark.slow
 def test_an_asynchronous_run_goes_on_after_an_outage_of_all(tmp_path):
     plan = dataclasses.replace(PLAN, algorithm=FedAsync(), until=Until(12))
     cut = Cut({0, 1, 2, 3})
@@ -307,6 +313,7 @@ def test_an_asynchronous_run_goes_on_after_an_outage_of_all(tmp_path):
     assert seen.states[-1].version == 12
 
 
+@pytest.mark.slow
 def test_a_plan_that_promises_nothing_takes_more_than_half_for_an_outage(tmp_path):
     plan = dataclasses.replace(PLAN, algorithm=FedAvg(), until=Until(4))
     two, three = Cut({2, 3}), Cut({1, 2, 3})
@@ -318,6 +325,7 @@ def test_a_plan_that_promises_nothing_takes_more_than_half_for_an_outage(tmp_pat
     assert same(seen.states, states_in_simulation(plan))
 
 
+@pytest.mark.slow
 def test_with_least_the_operator_says_whether_a_round_waits(tmp_path):
     """Two of four are enough, here: the round goes on without the others, who are not charged all the same."""
     plan, cut = dataclasses.replace(PLAN, algorithm=FedAvg(Median(), Ignore())), Cut({2, 3})
@@ -330,6 +338,7 @@ def test_with_least_the_operator_says_whether_a_round_waits(tmp_path):
     assert [seen.transport.register.barred(i) for i in range(4)] == [""] * 4
 
 
+@pytest.mark.slow
 def test_an_outage_that_does_not_end_ends_the_run_which_goes_on_later_as_the_message_says(tmp_path):
     cut = Cut({0, 1, 2})
     federation = Federation(PLAN)
@@ -483,6 +492,7 @@ def slow_to_introduce(seconds):
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "short", "remedy", "longer"),
     [
@@ -500,6 +510,7 @@ def test_the_remedy_for_clients_that_are_not_in_is_named_and_works(seconds, shor
         assert coordinate(grid, made).version == 1
 
 
+@pytest.mark.slow
 def test_a_node_has_twice_the_time_to_introduce_itself_after_each_failure(tmp_path):
     """0.2, 0.4, 0.8 and 1.6 s: a client that needs a second is let in without any change of settings."""
     apps = {i: slow_to_introduce(1.0)(app) for i, app in honest(PLAN, tmp_path).items()}
@@ -508,6 +519,7 @@ def test_a_node_has_twice_the_time_to_introduce_itself_after_each_failure(tmp_pa
         assert transport.enroll().keys() == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
 def test_a_silent_client_from_the_first_round_on_is_no_outage(tmp_path):
     """An attacker can do no more by silence than before."""
     seen = Observed(PLAN, tmp_path, change=lambda i, app: silent()(app) if i == 3 else app, suspension=Suspension())

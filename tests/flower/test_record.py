@@ -112,6 +112,7 @@ def test_a_run_that_failed_or_was_stopped_leaves_a_record_that_says_why(tmp_path
     assert [line.step for line in record.history] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_who_never_enrolled_is_named_and_a_run_that_cannot_begin_leaves_no_record(tmp_path, capsys):
     nodes = at_nodes(honest(PLAN, tmp_path))
     del nodes[103]

@@ -89,6 +89,7 @@ def raising(monkeypatch, error):
     monkeypatch.setattr(ClientWorker, "train", train)
 
 
+@pytest.mark.slow
 def test_f1_a_slow_site_is_not_called_dead(tmp_path):
     def slow(app):
         def node(message, context):
@@ -177,6 +178,7 @@ def test_f8_a_result_of_a_subset_is_called_one_with_names(tmp_path, capsys):
     assert sentence in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_f10_no_results_are_no_success(tmp_path):
     federation = Federation(PLAN)
     apps = honest(PLAN, tmp_path / "clients", federation)

@@ -57,6 +57,7 @@ def killed_at(step):
     return observer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [FedAvg(), Personal()], ids=["plain", "clients with memory"])
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_server_that_was_killed_goes_on_to_the_same_bits(algorithm, step, tmp_path):

@@ -171,6 +171,7 @@ def fails(reply):
     raise RuntimeError("out of memory")
 
 
+@pytest.mark.slow
 def test_who_fails_and_who_does_not_answer_are_told_of_by_their_nodes(caplog):
     """Flower reports a failure as the SuperLink's, whichever node it was."""
 

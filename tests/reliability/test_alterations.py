@@ -31,6 +31,7 @@ def test_a_run_that_nobody_touched_is_intact(bench):
     assert verify(bench.folder, bench.lists).status == 0, "a forger who alters nothing leaves no trace"
 
 
+@pytest.mark.slow
 def test_alterations_of_every_kind_are_found_and_located(bench):
     every = [(one, forger) for one in alterations(bench.run, bench.other) for forger in (False, True)]
     every += [(one, False) for one in of_seal(bench.run)]

@@ -63,6 +63,7 @@ def read(folder):
     return subprocess.run([sys.executable, "-c", code, folder], check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_a_part_of_a_record_that_is_too_large_is_refused(name, folder):
     grown(folder / name, SIZES[name] + 1)

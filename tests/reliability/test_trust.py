@@ -145,6 +145,7 @@ def received(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_forged_records_run_nothing(done, received):
     jobs = {}
     for forgery in FORGERIES:

@@ -122,6 +122,7 @@ def test_attackers_see_and_send_the_same(plan, attack):
     assert bool(executors.made.forgotten) == (plan.deadline is not None)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_where_clients_train_at_once_and_the_other_way_round(tmp_path):
     plan = replace(BUSY, attack=ALIE(), byzantine=2)
 

@@ -233,6 +233,7 @@ class Broken(aggregators.Selection):
         raise InfeasibleError("so it goes " * 100)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_rule_that_always_raises_is_short_and_shown(tmp_path):
     broken = Defence("broken", "own", lambda *_: algorithms.FedAvg(aggregate=Broken()))
     store = LineStore(tmp_path / "digits.jsonl")

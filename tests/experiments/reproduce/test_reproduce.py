@@ -272,6 +272,7 @@ def finished(tmp_path_factory):
     return folder, done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_named_and_the_others_go_on(finished):
     folder, status, said = finished
     assert status == 1, said
@@ -456,6 +457,7 @@ def test_a_record_that_came_later_is_not_on_the_page_of_the_manifest(capsys, fin
     assert (folder / "figure1-quick.md").read_bytes() != page
 
 
+@pytest.mark.slow
 def test_another_engine_has_records_and_pages_of_its_own(capsys, finished, tmp_path):
     folder = copied(finished, tmp_path) / "toy-paper"
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"}
@@ -625,6 +627,7 @@ def test_all_papers_are_not_computed_by_one_command(capsys):
     assert "Give --no_training" in err
 
 
+@pytest.mark.slow
 def test_records_are_checked_item_by_item_and_it_goes_on(capsys, finished, tmp_path):
     folder = copied(finished, tmp_path)
     status, out, _ = reproduce(capsys, "toy-paper --check --hours 0.0001")

@@ -42,6 +42,7 @@ def told(tmp_path_factory):
     return {name: (ended[plan.identity], there[plan.identity]) for name, plan in plans.items()}
 
 
+@pytest.mark.slow
 def test_good_runs_are_in_the_store_as_soon_as_they_have_ended(told):
     for name in ("good", "later"):
         event, there = told[name]
