@@ -335,6 +335,64 @@ def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
     assert marked(federation.mark) == []
 
 
+@needs_nginx
+def test_sites_leave_come_back_and_change_their_machine_while_a_run_goes_on(elsewhere, tmp_path):
+    """One command for each, and the certificate is renewed as well; the run comes to its end as planned.
+
+    Client 0 attacks, and is excluded in the first round.
+    """
+    (door,) = free_ports(1)
+    steps, roster = 30, str(tmp_path / "roster.yaml")
+    federation = Apart(tmp_path, 5, deal(tmp_path / "data", 5), proxy=f"{HERE}:{door}")
+    federation.namespace = elsewhere
+    with behind_a_proxy(federation, HERE), federation:
+        results, run = federation.train("rounds", steps)
+
+        def next_line(fact):
+            begun = len(lines_of(results))
+
+            def come():
+                assert run.poll() is None, federation.log()
+                return next((line for line in lines_of(results)[begun:] if fact(line)), None)
+
+            return wait_until(come)
+
+        next_line(lambda line: clients_of(line) == {1, 2, 3, 4})
+        assert main(["flower", "revoke", "client-2", "--roster", roster]) == 0
+        next_line(lambda line: clients_of(line) == {1, 3, 4})
+        assert main(["flower", "readmit", "client-2", "--revoked", "--roster", roster]) == 0
+        next_line(lambda line: clients_of(line) == {1, 2, 3, 4})
+
+        assert main(["flower", "certificates", "--renew", "--again", "--folder", str(tmp_path / "proxy")]) == 0
+        subprocess.run(["nginx", "-c", str(tmp_path / "nginx.conf"), "-s", "reload"], check=True, timeout=60)
+
+        federation.kill_node(1)  # its machine is gone with both keys
+        keys = tmp_path / "keys"
+        for name in ("client-1.pem", "node-1", "node-1.pub"):
+            (keys / name).unlink()
+        assert main(["flower", "key", str(keys / "client-1.pem")]) == 0
+        made = ["flower", "request", "client-1", str(keys / "client-1.pem"), federation.coordinator]
+        assert main([*made, "--out", str(tmp_path / "request.json")]) == 0
+        assert main(["flower", "rotate", "client-1", str(tmp_path / "request.json"), "--roster", roster]) == 0
+        make_node_key(keys / "node-1")
+        federation.register(1)
+        federation.start_node(1)
+        later = next_line(lambda line: clients_of(line) == {1, 2, 3, 4})
+        assert later.step < steps
+        ends(federation, run)
+    lines, trail = lines_of(results), read(results / "audit.jsonl")
+    assert (lines[-1].step, Record.load(results).summary.status) == (steps, "finished")
+    assert [line.lost for line in lines if line.lost and {3, 4} & line.lost.keys()] == [], (
+        "the others miss nothing by it"
+    )
+    assert [(entry.event, entry.client) for entry in trail if entry.event in ("revoked", "re-admitted", "new key")] == [
+        ("revoked", 2), ("re-admitted", 2), ("new key", 1),
+    ]  # fmt: skip
+    assert not [entry for entry in trail if entry.event == "suspended"]
+    assert verify(results).status == 0
+    assert marked(federation.mark) == []
+
+
 # --- the command
 
 
