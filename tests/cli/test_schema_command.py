@@ -162,3 +162,17 @@ def test_json_quotes_no_cell_of_a_file_without_a_header(called, tmp_path, known,
     assert (status, "Zx" in out) == (1, False)
     if known and not twice:
         assert "no such column: 13 columns." in out
+
+
+@pytest.mark.parametrize("site", ["cleveland", "hungarian", "switzerland", "va"])
+def test_a_file_without_names_becomes_no_schema_and_no_cell_of_it_is_said(called, tmp_path, site):
+    names, *lines = (HEART / f"{site}.csv").read_text().splitlines()
+    Path(tmp_path / "site.csv").write_text("\n".join(lines))
+    status, out, err = called("init", "site.csv", "--target", lines[0].split(",")[-1])
+    assert (status, out) == (2, "")
+    assert "line 1 looks like a row of data: " in err
+    assert "Put a line with the names of the columns first." in err
+    assert not [cell for cell in lines[0].split(",") if f"'{cell}'" in err]
+    assert not (tmp_path / "schema.json").exists()
+    Path(tmp_path / "site.csv").write_text("\n".join([names, *lines]))
+    assert called("init", "site.csv", "--target", "target")[0] == 0

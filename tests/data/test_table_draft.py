@@ -182,9 +182,25 @@ def test_four_hospitals_become_one_schema():
 def test_a_column_that_is_0_at_one_site_alone_is_a_question():
     made = draft([HEART], "target", classes=CLASSES)
     assert (
-        "Column 'chol' is 0 in every row of switzerland.csv, and not in the others. If 0 stands for a missing value, "
-        "give --zeros chol."
+        "Column 'chol' is 0 in all 123 rows of switzerland.csv that have a value, and not in the others. If 0 stands "
+        "for a missing value in it at every site, give --zeros chol."
     ) in said(made, "zero")
+    # Three patients of Hungary and two of Long Beach have a value of ca; the other cells are empty.
+    assert any(
+        "'ca' is 0 in all 5 rows of hungarian.csv, va.csv that have a value" in one for one in said(made, "zero")
+    )
+
+
+@pytest.mark.parametrize("names", [range(3), ["none", "mild", "severe"]])
+def test_a_site_that_knows_fewer_classes_is_a_question(names, tmp_path):
+    sites = [table().assign(y=[names[k % 3] for k in range(len(table()))]) for _ in range(2)]
+    assert not [one for one in said(drafted(tmp_path, *sites), "classes") if "has only" in one]
+    sites[1].loc[sites[1]["y"] == names[2], "y"] = names[1]
+    (found,) = (one for one in said(drafted(tmp_path, *sites), "classes") if "has only" in one)
+    assert found.startswith(
+        f"Target 'y' has 3 classes, and 1.csv has only {', '.join(map(str, sorted(names[:2])))}. If"
+    )
+    assert found.endswith("give --classes.")
 
 
 @pytest.mark.parametrize(("word", "where"), [("?", "age"), ("NA", "age"), ("-", "age"), ("NA", "sex"), ("?", "sex")])

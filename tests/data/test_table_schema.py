@@ -130,16 +130,16 @@ def test_columns_that_are_missing_or_occur_twice(tmp_path):
     schema = schema_of(OLD, tmp_path)
     (found,) = errors(schema, NEW.rename(columns={"age": "Age "}))
     assert found.sentence == "Column 'age' is missing. Is it 'Age '? Add it, or rename one."
-    for text in ("10,a\n20,b\n", "age;city;y\n10;a;no\n"):  # without names; with another separator
-        (tmp_path / "new.csv").write_text(text)
-        with pytest.raises(
-            ValueError, match=r"^None of the columns is there: 'age', 'city', 'y'\. .* separated by ','"
-        ):
-            schema.dataset(tmp_path / "new.csv")
+    (tmp_path / "new.csv").write_text("age;city;y\n10;a;no\n")
+    with pytest.raises(ValueError, match=r"^None of the columns is there: 'age', 'city', 'y'\. .* separated by ','"):
+        schema.dataset(tmp_path / "new.csv")
+    (tmp_path / "new.csv").write_text("10,a\n20,b\n")
+    with pytest.raises(ValueError, match="line 1 looks like a row of data"):
+        schema.dataset(tmp_path / "new.csv")
     twice = pd.concat([NEW, NEW[["age"]]], axis=1)
     assert [one.sentence for one in errors(schema, twice)] == ["Column 'age' occurs twice. Leave out one."]
     (tmp_path / "twice.csv").write_text("age,city,age,y\n1,a,2,no\n")
-    with pytest.raises(ValueError, match=r"line 1 names 'age' twice. Columns must have different names"):
+    with pytest.raises(ValueError, match=r"line 1 names 'age' twice. Give columns different names, and a line with"):
         schema.dataset(tmp_path / "twice.csv")
     assert errors(schema, NEW.drop(columns="y"), labels=False) == []
     assert "Column 'y' is missing" in errors(schema, NEW.drop(columns="y"))[0].sentence

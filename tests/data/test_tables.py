@@ -404,3 +404,44 @@ def test_a_word_for_missing_values_at_one_site_is_named_with_the_remedy(tmp_path
         CSV(str(tmp_path / "*.csv"), "y").load()
     data, _ = CSV(str(tmp_path / "*.csv"), "y", missing=("?",), impute="median").load()
     assert data.reading.owners == ("a", "b")
+
+
+ROWS = ["63,M,Rome,1.5,low,yes", "61,F,Bern,2.5,low,no", "58,M,Rome,?,high,yes", "63,F,Oslo,1.5,high,no"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ROWS,
+        [ROWS[2], *ROWS],
+        ["63,,,1.5,,", *ROWS],
+        [",".join(row.split(",")[1:3]) for row in [ROWS[0], *ROWS]],  # texts alone
+        ["1,2,3", "3,1,2", "1,3,2"],
+        ["a,b,5.0,6.0", "c,d,1.0,2.0", "e,f,3.0,4.0"],  # no name stands above a number
+        ["age,bmi,y", "age,bmi,y", "1,2,a"],  # the names stand below once more
+    ],
+)
+def test_a_first_line_that_looks_like_a_row_is_no_line_of_names(lines, tmp_path):
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    source = CSV(str(tmp_path / "a.csv"), "y")
+    with pytest.raises(ValueError, match=r"line 1 looks like a row of data: .* a line with the names") as refused:
+        source.frame(source.path, None)
+    assert not [cell for cell in lines[0].split(",") if f"'{cell}'" in str(refused.value)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "age,sex,city,size,risk,y",
+        ",sex,city,size,risk,y",
+        "2019,2020,2021,2022,2023,y",
+        "0,1,2,3,4,5",
+        "400.5,402.5,404.5,406.5,408.5,y",
+        "2019,sex,city,size,2020,y",
+        "na,sex,city,size,risk,y",
+    ],
+)
+def test_a_line_of_names_may_hold_numbers(names, tmp_path):
+    (tmp_path / "a.csv").write_text("\n".join([names, *(row.replace("?", "7") for row in ROWS)]))
+    source = CSV(str(tmp_path / "a.csv"), "y")
+    assert len(source.frame(source.path, None)) == len(ROWS)

@@ -402,15 +402,18 @@ class _Drafting:
             self._ask(
                 "identifier", name, f"Column {name!r} tells all rows apart. If it is a number of a patient, drop it."
             )
-        remedy = f"If 0 stands for a missing value, give --zeros {name}."
+        remedy = f"If 0 stands for a missing value in it at every site, give --zeros {name}."
         empty = [
             site.name
             for k, site in enumerate(self.sites)
             if (column.values[column.site == k] == 0).sum() == (~column.empty[column.site == k]).sum() > 0
         ]
         if empty and len(empty) < len(self.sites) and len(different) > 2:
-            listed = ", ".join(empty)
-            self._ask("zero", name, f"Column {name!r} is 0 in every row of {listed}, and not in the others. {remedy}")
+            rows = sum(
+                int((~column.empty[column.site == k]).sum()) for k, s in enumerate(self.sites) if s.name in empty
+            )
+            what = f"is 0 in all {plural(rows, 'row')} of {', '.join(empty)} that have a value, and not in the others"
+            self._ask("zero", name, f"Column {name!r} {what}. {remedy}")
         else:
             for one in zeros({name: column.values}):
                 zero = int((column.values == 0).sum())
@@ -576,7 +579,9 @@ class _Drafting:
             if why := self._not_numbers(name, counts):
                 self._error("number", name, why)
             self._say_words(name, counts)
-            categories, aliases = self._joined_spellings(name, self._not_rare(name, counts, "class"))
+            kept_texts = self._not_rare(name, counts, "class")
+            self._say_lacking_classes(name, column, kept_texts)
+            categories, aliases = self._joined_spellings(name, kept_texts)
             return self._classes(name, categories, aliases)
         values: Numbers = column.known
         if (abs(values) > LARGEST_WHOLE).any():
@@ -585,6 +590,7 @@ class _Drafting:
         counts_of_numbers = Counter(values.tolist())
         if len(counts_of_numbers) <= MOST_LABELS and all(value % 1 == 0 for value in counts_of_numbers):
             kept = self._not_rare(name, Counter({int(v): n for v, n in counts_of_numbers.items()}), "class")
+            self._say_lacking_classes(name, column, kept)
             if len(kept) > 2:
                 some = ", ".join(map(str, [*kept][:LISTED]))
                 self._ask("classes", name, f"Target {name!r} has the classes {some}. To join some, give --classes.")
@@ -593,6 +599,19 @@ class _Drafting:
         bounds = bounds_of(values)
         use = Use(role="target", scaling=_drafted(values, bounds))
         return Field(name=name, type="number", constraints=bounds, use=use)
+
+    def _say_lacking_classes(self, name: str, column: _Column, kept: Collection[Any]) -> None:
+        """Ask which sites know fewer classes than others: they may join labels that the others tell apart."""
+        classes = {plainly(str(each)): str(each) for each in kept}
+        fewer = list[str]()
+        for k, site in enumerate(self.sites):
+            known = {plainly(str(value)) for value in column.values[~column.empty & (column.site == k)]}
+            if missing := classes.keys() - known:
+                listed = ", ".join(each for plain, each in classes.items() if plain not in missing)
+                fewer.append(f"{site.name} has {f'only {listed}' if listed else 'none of them'}")
+        if fewer and len(classes) > 2:
+            what = f"Target {name!r} has {len(classes)} classes, and {'; '.join(fewer)}"
+            self._ask("classes", name, f"{what}. If a site joins labels that others tell apart, give --classes.")
 
     def _joined_target(self, name: str, column: _Column) -> Field:
         """Return the description of a target whose classes join labels."""

@@ -14,13 +14,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
-from phalanx.data.findings import merged
+from phalanx.data.findings import MISSING_WORDS, is_number, merged, notation
 from phalanx.data.held_out import drawn
 from phalanx.data.sources import Source
 from phalanx.data.table_ceilings import MOST_CELLS, TooLargeError, check_parquet, check_text
@@ -45,6 +46,7 @@ from phalanx.reading import file_digest, table_reader
 from phalanx.wording import plural, shown
 
 GAPS = {"i": "Float64", "u": "Float64", "f": "Float64", "b": "boolean"}  # by kind of numbers, what holds gaps too
+LEAST_STEPS = 4  # numbers in equal steps that are names of columns, and no row
 WORDS = {  # of pandas' messages
     r".*Expected (\d+) fields in line (\d+), saw (\d+).*": r"line \2 has \3 cells, expected \1. Correct the line, or "
     "the separator.",
@@ -353,16 +355,21 @@ class CSV(TableFile):
                 if not cells.str.fullmatch(WHOLE).all():
                     frame[name] = cells
         with get_handle(file, "r", encoding="utf-8", compression="infer") as opened:
-            _check_cells(csv.reader(opened.handle, delimiter=self.separator))
+            _check_cells(csv.reader(opened.handle, delimiter=self.separator), frame)
         return frame
 
 
-def _check_cells(lines: Any) -> None:
-    """Raise `ValueError` if a line has another number of cells than the first, which names the columns."""
+def _check_cells(lines: Any, frame: Any) -> None:
+    """Raise `ValueError` if a line has another number of cells than the first, or that names no columns."""
     width = 0
     for line in lines:
+        if not width and (why := _as_cells(line, frame)):
+            raise ValueError(f"line {lines.line_num} looks like a row of data: {why}")
         if not width and (twice := sorted({name for name in line if name and line.count(name) > 1})):
-            raise ValueError(f"line {lines.line_num} names {twice[0]!r} twice. Columns must have different names")
+            raise ValueError(
+                f"line {lines.line_num} names {twice[0]!r} twice. Give columns different names, and a line with the "
+                "names if there is none"
+            )
         width = width or len(line)
         if line and len(line) != width:
             which = "the separator, or " if width == 1 else ""
@@ -370,6 +377,36 @@ def _check_cells(lines: Any) -> None:
                 f"line {lines.line_num} has {plural(len(line), 'cell')}, and the first line, which names the columns, "
                 f"{width}. Correct {which}one of the two"
             )
+
+
+def _as_cells(names: Sequence[str], frame: Any) -> str:
+    """Return why the names of the columns of a table seem to be its first row, without one of them; empty if not.
+
+    They do if most are numbers, words for a missing value, or found in their own columns; or all that stand above
+    numbers.  Numbers in equal steps, such as years, are names.
+    """
+    named = {k: name.strip() for k, name in enumerate(names) if name.strip()}
+    numbers = [k for k, name in named.items() if is_number(name) or notation(name)]
+    others = [k for k, name in named.items() if k not in {*numbers} and _is_cell(name, frame.iloc[:, k])]
+    columns = {k for k in named if frame.dtypes.iloc[k].kind in "iuf"}
+    cells = {*numbers, *others}
+    if not (2 * len(cells) > len(named) or (columns and columns <= cells)):
+        return ""
+    if not others and len(numbers) >= LEAST_STEPS and all(is_number(named[k]) for k in numbers):
+        steps = np.diff([float(named[k]) for k in numbers])
+        if steps[0] > 0 and np.allclose(steps, steps[0]):
+            return ""
+    return (
+        f"{len(cells)} of {plural(len(named), 'name')} are numbers, words for a missing value, or values of their "
+        "own columns. Put a line with the names of the columns first. If this is it, put a letter before each number"
+    )
+
+
+def _is_cell(name: str, column: Any) -> bool:
+    """Return whether a name that is no number is a word for a missing value, or a value of its own column."""
+    if name.lower() in {*MISSING_WORDS, "true", "false"}:
+        return True
+    return bool(is_text(column) and (column == name).any())
 
 
 def line_of(path: Path | str, row: int, separator: str) -> int:
@@ -429,7 +466,7 @@ def _kind(column: Any) -> str:
 
 def _in_words(message: str) -> str:
     """Return a message of pandas in plain words, with the remedy."""
-    if re.match(r"line \d+ (has|names) ", message):
+    if re.match(r"line \d+ (has|names|looks) ", message):
         return f"{message}."
     for pattern, words in WORDS.items():
         if found := re.fullmatch(pattern, message.strip(), re.DOTALL):
