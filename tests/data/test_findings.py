@@ -75,8 +75,9 @@ def test_a_word_for_missing_among_numbers(tmp_path, word, few):
         return
     with pytest.raises(
         ValueError, match=r"Column 'a' holds .* among numbers in row 8\. .* list it in missing, and set impute"
-    ):
+    ) as refused:
         CSV(path, "y").load()
+    assert str(refused.value).endswith(f" --data.missing '[\"{word}\"]' --data.impute median.")
     train, test = CSV(path, "y", missing=(word,), impute="indicator").load()
     assert (train.x.shape[1], len(train) + len(test)) == (3, N)
     gaps = torch.cat((train.x, test.x))[:, 1]

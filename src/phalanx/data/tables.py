@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from phalanx.data.findings import Finding, as_number_column, fills, is_number, leaks, near, zeros
+from phalanx.data.findings import MISSING_WORDS, Finding, as_number_column, fills, is_number, leaks, near, zeros
 from phalanx.wording import plural, shown
 
 FILE = "file of the row"  # a column that names the owner of each row
@@ -411,7 +411,12 @@ def _input_columns(column: Any, name: Name, impute: Impute) -> list[InputColumn]
 def misread(column: Any, name: Name) -> str:
     """Return why a column of numbers was read as text, with the row and the remedy; empty if it is none."""
     found = as_number_column([*map(str, column.dropna().unique())])
-    return "" if found is None else f"Column {name!r} {found.what} in row {_row(column, found.text)}. {found.remedy}"
+    if found is None:
+        return ""
+    word, options = found.text.strip(), ""
+    if word.lower() in MISSING_WORDS:
+        options = f" Options of `phalanx run` for it: --data.missing '[\"{word}\"]' --data.impute median."
+    return f"Column {name!r} {found.what} in row {_row(column, found.text)}. {found.remedy}{options}"
 
 
 def _row(column: Any, text: str) -> int:
