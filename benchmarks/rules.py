@@ -228,7 +228,8 @@ def race(options: argparse.Namespace, contestants: Sequence[Contestant]) -> list
         print(line(work, measurements, names), flush=True)
         everything += measurements
         ratios += [times] if (times := ratio(measurements)) is not None else []
-    print(f"geometric mean of fastest other / ours over {len(ratios)} workloads: {geometric_mean(ratios):.2f}")
+    if ratios:
+        print(f"geometric mean of fastest other / ours over {len(ratios)} workloads: {geometric_mean(ratios):.2f}")
     return everything
 
 
