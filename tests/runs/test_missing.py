@@ -1,7 +1,8 @@
-"""Whose updates a result lacks."""
+"""Whose updates a result lacks, who never came, and whose accuracy has fallen."""
 
-from phalanx.core import Verdict
-from phalanx.runs.missing import LISTED, gone, subset
+from phalanx.core import ROUND_LOST, ClientReport, Verdict
+from phalanx.runs.missing import LISTED, counts, gone, lost_rounds, never, subset
+from phalanx.runs.reports import fallen
 from phalanx.runs.schema import ClientRecord, Exclusion, StepRecord
 
 USED = Verdict(True, 0.5)
@@ -30,3 +31,33 @@ def test_the_sentence_names_them_but_for_excluded_clients_and_known_attackers():
     assert subset([*history, step(2, (1, 2))], clients) == ""
     many = {i: ClientRecord() for i in range(LISTED + 3)}
     assert subset([step(1, lost=many)], many).endswith(f"{LISTED - 1} from step 1 on, and 3 more.")
+
+
+def test_who_never_enrolled_is_named():
+    assert never({}) == ""
+    assert never({2: "Lyon", 0: ""}) == "Never enrolled: client 0, 2 (Lyon)."
+    assert never(dict.fromkeys(range(LISTED + 2), "")).endswith(f"{LISTED - 1}, and 2 more.")
+
+
+def test_rounds_without_a_result_are_counted_and_so_are_accepted_updates():
+    lost = Verdict(False, 0.0, reason=f"{ROUND_LOST}two of four.")
+    history = [step(1, (0, 1)), StepRecord(step=2, version=1, seconds=0.0, verdicts={0: lost}), step(3, (1,))]
+    assert lost_rounds(history) == "1 round lost, the first one because two of four."
+    assert lost_rounds([history[0]]) == ""
+    assert counts(history, (0, 1, 2)) == {0: 1, 1: 2, 2: 0}
+
+
+def test_a_client_whose_accuracy_has_fallen_is_named_and_chance_is_not():
+    def reports(*shares, examples=59):
+        return [
+            StepRecord(step=k, version=k, seconds=0.0, reports={1: ClientReport(examples, 0.5, share)})
+            for k, share in enumerate(shares, 1)
+        ]
+
+    (said,) = fallen(reports(0.6, 0.93, 0.49), {1: "Budapest"})
+    assert said.startswith("Client 1 (Budapest) reports an accuracy of 49.0 % in step 3, after 93.0 % in step 2")
+    assert [*fallen(reports(0.6, 0.92, 0.88), {})] == []
+    assert [*fallen(reports(0.9, 0.7, examples=10), {})] == [], "two of ten examples are chance"
+    assert [*fallen(reports(0.9, 0.82, examples=10**6), {})] == [], "and eight points no ruin"
+    assert [*fallen(reports(0.9, None), {})] == []
+    assert [*fallen(reports(0.9, 0.1, examples=0), {})] == []

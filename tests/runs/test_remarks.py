@@ -16,7 +16,7 @@ from phalanx.data import PowerLaw
 from phalanx.engine import LostRounds
 from phalanx.models import MLP
 from phalanx.report import write
-from phalanx.report.troubles import lost_rounds
+from phalanx.runs.missing import lost_rounds
 from phalanx.runs.card import card
 from phalanx.runs.federation import Federation
 from phalanx.runs.record import Record

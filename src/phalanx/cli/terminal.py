@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from phalanx.report.troubles import lost_rounds, troubles
-from phalanx.runs.missing import subset
+from phalanx.report.troubles import troubles
+from phalanx.runs.missing import lost_rounds, never, subset
 from phalanx.runs.record import Record
-from phalanx.runs.reports import reported, spread
+from phalanx.runs.reports import fallen, reported, spread
 from phalanx.runs.schema import ClientRecord, DetectionCounts
 from phalanx.wording import percent, plural, visible
 
@@ -139,8 +139,10 @@ def complaints(record: Record) -> list[str]:
     absent = [
         f"client {listed([i], dict(clients))} never took part: {c.not_enrolled}" for i, c in clients if c.not_enrolled
     ]
-    found = [text for text in (lost_rounds(record.history), subset(record.history, record.summary.clients)) if text]
-    return [*absent, *found] + [
+    of_roster, lost = never(record.summary.missing), lost_rounds(record.history)
+    found = filter(None, (of_roster, lost, subset(record.history, record.summary.clients)))
+    fell = fallen(record.history, {i: client.name for i, client in clients})
+    return [*absent, *found, *fell] + [
         f"{t.kind} {plural(t.count, 'time')} (clients {listed(t.clients, record.summary.clients)}): {t.reason}"
         + (f" (and {plural(t.others, 'more such reason')})" if t.others else "")
         for t in troubles(record.history)

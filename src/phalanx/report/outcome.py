@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from phalanx.report.ledger import BYZANTINE, HONEST, UNKNOWN, ClientLedger, attacked
-from phalanx.report.troubles import lost_rounds
 from phalanx.report.words import NONE, duration, ids, percent
-from phalanx.runs.missing import subset
+from phalanx.runs.missing import lost_rounds, never, subset
+from phalanx.runs.reports import fallen
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -190,7 +190,10 @@ def _carried(ledger: ClientLedger) -> Iterator[str]:
 def _unused(ledger: ClientLedger) -> Iterator[str]:
     if unused := not_used(ledger.record):
         yield f"Over the whole run, {unused}."
-    if absent := [c for c, client in ledger.clients.items() if client.not_enrolled]:
-        yield f"{plural(len(absent), 'client')} ({ids(absent, ledger.names)}) never took part: not enrolled."
+    if refused := [c for c, client in ledger.clients.items() if client.not_enrolled]:
+        yield f"{plural(len(refused), 'client')} ({ids(refused, ledger.names)}) never took part: not enrolled."
+    yield from fallen(ledger.record.history, ledger.names)
+    if absent := never(ledger.record.summary.missing):
+        yield absent
     if without := subset(ledger.record.history, ledger.clients):
         yield without

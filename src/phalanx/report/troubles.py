@@ -5,9 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from phalanx.core import ROUND_LOST
-from phalanx.wording import plural
-
 if TYPE_CHECKING:
     from phalanx.runs.schema import StepRecord
 
@@ -55,19 +52,6 @@ def troubles(history: "Iterable[StepRecord]", kinds: Sequence[str] = ("invalid",
         others = len(set(reasons)) - 1
         out.append(Trouble(kind, reasons[0], others, tuple(sorted(set(clients))), len(notes), min(steps), max(steps)))
     return sorted(out, key=lambda t: (kinds.index(t.kind), -t.count, t.first, t.reason))
-
-
-def lost_rounds(history: "Iterable[StepRecord]") -> str:
-    """Return the number of rounds that were lost and the reason of the first, "" if none was."""
-    first = (next((why for why in _reasons(step) if why.startswith(ROUND_LOST)), "") for step in history)
-    lost = [why.removeprefix(ROUND_LOST) for why in first if why]
-    return f"{plural(len(lost), 'round')} lost, the first one because {lost[0]}" if lost else ""
-
-
-def _reasons(step: "StepRecord") -> Iterator[str]:
-    """Yield the reasons of verdicts and of lost updates."""
-    yield from (verdict.reason for verdict in step.verdicts.values())
-    yield from step.lost.values()
 
 
 def _in_step(step: "StepRecord") -> Iterator[tuple[str, int, str]]:

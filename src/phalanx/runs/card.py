@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from phalanx.runs.missing import subset
+from phalanx.runs.missing import counts, lost_rounds, never, subset
+from phalanx.runs.reports import fallen, reported, spread
 from phalanx.wording import percent, plural, visible
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ def card(record: "Record") -> str:
     scored = "\nmodel(record.inputs(frame))  # of a data frame with the columns of the training" if of_table else ""
     promise = "\n".join(f"- {_plain(line)}" for line in promised(record.summary))
     doubted = "\n".join(f"- {line}" for line in _suspicions(record))
-    lacking = _plain(subset(record.history, record.summary.clients))
-    without = f"\n{lacking}\n" if lacking else ""
+    history, summary = record.history, record.summary
+    lacking = [never(summary.missing), lost_rounds(history), subset(history, summary.clients)]
+    lacking += fallen(history, {i: client.name for i, client in summary.clients.items()})
+    without = "".join(f"\n{_plain(text)}\n" for text in lacking if text)
     suspicious = f"\n## Suspicious clients\n\n{doubted}\n" if doubted else ""
     return f"""# {_plain(record.name)}
 
@@ -77,6 +80,8 @@ def _facts(record: "Record") -> Iterator[tuple[str, str]]:
     if "partition" in config:
         yield "partition", described(config["partition"])
     yield "clients", _clients(record)
+    if used := _used(record):
+        yield "accepted updates", used
     if "model" in config:
         yield "network", f"{described(config['model'])}, {summary.dimension:,} parameters"
     yield "last evaluation", _evaluation(record)
@@ -118,9 +123,31 @@ def _evaluation(record: "Record") -> str:
     found |= {"loss": f"{final.loss:.4g}"} if final.loss is not None else {}
     found |= {"success of the attack": percent(final.attack_success)} if final.attack_success is not None else {}
     if not found:
-        return "none"
+        return _by_clients(record)
     after = max(step.step for step in record.history if step.metrics is not None)
     return ", ".join(f"{name} {text}" for name, text in found.items()) + f", after step {after}"
+
+
+def _by_clients(record: "Record") -> str:
+    """Return what clients reported where the coordinator measured nothing."""
+    found = spread({client: each.last for client, each in reported(record.history).items()})
+    if not found.values:
+        return "none"
+    lowest, middle, highest = found.in_words
+    reports = plural(len(found.values), "client")
+    return (
+        f"none of the last model. {reports} reported the {found.metric} of the model before its last step, each on "
+        f"examples of its own: {lowest}, median {middle}, {highest}; nobody has checked that"
+    )
+
+
+def _used(record: "Record") -> str:
+    """Return the number of accepted updates of each real client; "" of a simulation, or of too many."""
+    clients = record.summary.clients
+    if record.config.get("engine") != "flower" or len(clients) > SHOWN:
+        return ""
+    times = counts(record.history, clients).items()
+    return ", ".join(f"{clients[i].name or f'client {i}'} {n}" for i, n in times) + f", in {record.summary.steps} steps"
 
 
 def _exclusions(record: "Record") -> Iterator[str]:

@@ -1,8 +1,10 @@
-"""Clients whose updates the result of a run lacks."""
+"""Clients whose updates the result of a run lacks, and rounds without a result."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from phalanx.core import ROUND_LOST
 from phalanx.runs.schema import ClientRecord, StepRecord
+from phalanx.wording import plural
 
 LISTED = 12  # clients that a sentence names, at most
 
@@ -30,3 +32,33 @@ def subset(history: Iterable[StepRecord], clients: Mapping[int, ClientRecord]) -
     ]
     more = f", and {len(who) - LISTED} more" if len(who) > LISTED else ""
     return f"The result is that of a subset: without client {', '.join(who[:LISTED])}{more}." if who else ""
+
+
+def never(missing: Mapping[int, str]) -> str:
+    """Return who of a deployment's roster never enrolled, in words; "" if nobody."""
+    who = [f"{i}{f' ({missing[i]})' if missing[i] else ''}" for i in sorted(missing)]
+    more = f", and {len(who) - LISTED} more" if len(who) > LISTED else ""
+    return f"Never enrolled: client {', '.join(who[:LISTED])}{more}." if who else ""
+
+
+def counts(history: Iterable[StepRecord], clients: Iterable[int]) -> dict[int, int]:
+    """Return by client in how many steps an update of it was accepted."""
+    out = dict.fromkeys(clients, 0)
+    for step in history:
+        for client, verdict in step.verdicts.items():
+            if client in out:
+                out[client] += verdict.accepted
+    return out
+
+
+def lost_rounds(history: Iterable[StepRecord]) -> str:
+    """Return the number of rounds that were lost and the reason of the first, "" if none was."""
+    first = (next((why for why in _reasons(step) if why.startswith(ROUND_LOST)), "") for step in history)
+    lost = [why.removeprefix(ROUND_LOST) for why in first if why]
+    return f"{plural(len(lost), 'round')} lost, the first one because {lost[0]}" if lost else ""
+
+
+def _reasons(step: StepRecord) -> Iterator[str]:
+    """Yield the reasons of verdicts and of lost updates."""
+    yield from (verdict.reason for verdict in step.verdicts.values())
+    yield from step.lost.values()

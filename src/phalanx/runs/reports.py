@@ -1,6 +1,6 @@
 """The reports of the clients of a run; see `phalanx.core.ClientReport`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -87,3 +87,27 @@ def spread(last: Mapping[int, ClientReport]) -> ReportSpread:
     metric = metric_of(last.values())
     values = {i: float(v) for i, report in last.items() if (v := getattr(report, metric)) is not None}
     return ReportSpread(metric, values)
+
+
+def fallen(history: "Iterable[StepRecord]", names: Mapping[int, str]) -> Iterator[str]:
+    """Yield the clients whose last accuracy is far below their best, in words.
+
+    Far: more than two standard errors of a difference between two shares of that many examples, and ten points.
+
+    Args:
+        history: of a run.
+        names: of its clients; not of all.
+    """
+    for client, found in reported(history).items():
+        last, known = found.last, {k: r.accuracy for k, r in found.reports.items() if r.accuracy is not None}
+        if last.accuracy is None or last.examples < 1:
+            continue
+        best = max(known, key=lambda step: known[step])
+        p, before = (known[best] + last.accuracy) / 2, known[best] - last.accuracy
+        if before > max(0.1, 2 * (2 * p * (1 - p) / last.examples) ** 0.5):
+            name = f" ({names[client]})" if names.get(client) else ""
+            yield (
+                f"Client {client}{name} reports an accuracy of {percent(last.accuracy)} in step {found.step}, after "
+                f"{percent(known[best])} in step {best}: something draws the model away from its examples, "
+                "such as an attacker or clients that are unlike it."
+            )
