@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-from phalanx import LocalSGD, Run, simulate
+from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import CenteredClipping, GeometricMedian, Mean, Median, TrimmedMean
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Gaussian, ReportSize, Rescale, SignFlip
@@ -31,7 +31,7 @@ TABLES = CSV(
 )  # fmt: skip
 PLAN = Run(
     data=TABLES, partition=Natural(), clients=len(HOSPITALS), model=MLP((16,)),
-    training=LocalSGD(epochs=2, batch_size=16, lr=0.05), until=20, suspicion=True,
+    training=LocalSGD(epochs=2, batch_size=16, lr=0.05), until=Until(20), suspicion=True,
 )  # fmt: skip
 RULES: dict[str, Algorithm] = {
     "mean, sizes as reported": FedAvg(Mean(), AsReported()),
