@@ -7,11 +7,13 @@ loses one job, and blocks no other; and when the parent is gone, the others end.
 import multiprocessing
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -24,7 +26,9 @@ from phalanx.pool import Died, Done, Failed, Message, Ready, Said, WorkerPool
 from phalanx.signals import ignore_stop_signals
 
 CONTEXT = multiprocessing.get_context("spawn")  # a fork of a process that has used torch or numba can hang
+STOPPED, AWAKE = 10, 1.0  # looks at a process, so many seconds apart at least, of which each finds it stopped
 STILLBORN = 3  # processes in a row that die before they are ready, after which no more are started
+ASLEEP = "and did not go on, so that it was ended"
 SCRIPT = (
     "A script that starts processes does so below the line `if __name__ == '__main__':`, since each of them reads the "
     "script when it begins."
@@ -48,6 +52,7 @@ class Processes(WorkerPool):
         super().__init__()
         self.count, self.task, self.threads = count, task, threads
         self.processes = dict[Connection, Any]()
+        self._stopped, self._looked = dict[Connection, int](), 0.0  # looks in a row that found it stopped; the last one
         self._stillborn, self._why = 0, ""  # processes in a row that died before they were ready; how the last did
 
     def __enter__(self) -> "Processes":
@@ -101,7 +106,20 @@ class Processes(WorkerPool):
 
     @override
     def wait(self, seconds: float) -> Sequence[Message]:
-        return [self._next(found) for found in wait(self.processes, seconds) if isinstance(found, Connection)]
+        found = [self._next(found) for found in wait(self.processes, seconds) if isinstance(found, Connection)]
+        return [*found, *self._asleep()]
+
+    def _asleep(self) -> Iterator[Message]:
+        """End each process that was stopped (SIGSTOP) and does not go on: nobody would ever hear of its job."""
+        if (now := time.monotonic()) - self._looked < AWAKE:
+            return
+        self._looked = now
+        for connection, process in [*self.processes.items()]:
+            self._stopped[connection] = self._stopped.get(connection, 0) + 1 if is_stopped(process.pid) else 0
+            if self._stopped[connection] >= STOPPED:
+                self.stop(connection)
+                self.workers.setdefault(connection, [])
+                yield Died(connection, f"The process {process.pid} was stopped by a signal {ASLEEP}.")
 
     def _next(self, connection: Connection) -> Message:
         try:
@@ -133,9 +151,9 @@ class Processes(WorkerPool):
         return code
 
     @override
-    def surrender(self, deaths: int, why: str) -> Exception:
+    def surrender(self, deaths: int, why: str) -> Exception | None:
         """See `WorkerPool`: a job that ended its process would most likely end the next one."""
-        return ConnectionError(why)
+        return None if ASLEEP in why and deaths == 1 else ConnectionError(why)
 
 
 class _Pickler(ForkingPickler):
@@ -191,3 +209,11 @@ def _death(code: int | None, when: str) -> str:
         memory = ", as the operating system does when memory runs out: give fewer --jobs" * (name == "SIGKILL")
         return f"Its process was killed by the signal {name}{memory}."
     return f"Its process ended with the status {code}, {when}."
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped by a signal; False where the system does not say."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False

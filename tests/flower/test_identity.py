@@ -87,14 +87,20 @@ def test_keys_that_are_no_points_or_have_two_forms_are_refused():
     assert all(is_owned(public_bytes(Ed25519PrivateKey.generate())) for _ in range(50))
 
 
+UNPRINTED = "\u3164\u115f\u2800\u034f\ufe0f\u17b4"  # Python takes them for printable, and fonts show nothing
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
         ("", "needs a name"),
+        ("\u200b\u2060\xad", "needs a name"),
         (" \t", "needs a name"),
         ("x" * (LONGEST_NAME + 1), "A name has at most 100 characters, got 101"),
         ("Clinic-1", r"its own name, but clients 1 \(clinic-1\) and 2 \(Clinic-1\) share clinic-1"),
         (" \uff23linic-1", "its own name"),  # a wide letter
+        *[(hidden * 2, "needs a name") for hidden in UNPRINTED],
+        *[(f"clinic{hidden}-1", "its own name") for hidden in UNPRINTED],
     ],
 )
 def test_names_are_not_empty_and_of_one_client(name, why, tmp_path):

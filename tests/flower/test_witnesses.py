@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import sys
 import time
 
 import pytest
@@ -22,6 +23,7 @@ from flower.federations import (
     honest,
     named,
     resigned,
+    roster_of,
     unwitnessed,
 )
 from flower.test_record import Killed, killed_at
@@ -36,6 +38,7 @@ from phalanx.flower.identity import public_text
 from phalanx.flower.register import Register
 from phalanx.flower.seen import SeenTasks
 from phalanx.models import MLP
+from phalanx.runs import evidenced
 from phalanx.runs.federation import Federation
 from phalanx.runs.seal import HashChain, seal, split
 from phalanx.runs.transparency import MerkleTree, TreeHead, cosign, open_note, public_key, sign_note
@@ -263,7 +266,7 @@ def test_an_older_list_of_co_signatures_says_up_to_which_line_it_speaks_and_clie
     assert alone.unseen == range(known[0] + 1, lines + 1)
     assert main(["verify", str(folder / "run")]) == 2
     assert (
-        f"Integrity: not known. No client has co-signed audit.jsonl from line {known[0] + 1} on"
+        f"Integrity: not known. No co-signature that was checked covers audit.jsonl from line {known[0] + 1} on"
         in capsys.readouterr().out
     )
     found = verify(folder / "run", [witnesses(folder)[0]])
@@ -287,6 +290,23 @@ def test_the_list_of_a_client_makes_known_what_no_co_signature_in_the_folder_cov
     assert verify(folder / "run").status == 2
     found = verify(folder / "run", [witnesses(folder)[0]])
     assert (found.integrity, found.completeness, found.status) == ("yes", "yes", 0)
+
+
+@pytest.mark.parametrize("why", ["the coordinator had no key", "the package that checks them is missing"])
+def test_without_co_signatures_that_were_checked_a_trail_is_not_known_to_be_whole(why, folder, tmp_path, monkeypatch):
+    """Clients sign their updates, and nothing else of the trail."""
+    run = folder / "run"
+    if why == "the coordinator had no key":
+        run = tmp_path / "without" / "run"
+        apps = at_nodes(honest(PLAN, run.parent, coordinator="any"))
+        with InProcessGrid(apps) as grid:
+            coordinate(grid, coordinator(PLAN, folder=run, roster=roster_of(3)))
+    else:
+        monkeypatch.setattr(evidenced, "find_spec", lambda name: None)
+        monkeypatch.setitem(sys.modules, "phalanx.runs.witnessed", None)
+    found = verify(run)
+    assert (found.findings, found.proves, found.unseen.start) == ((), True, 1)
+    assert (found.integrity, found.completeness, found.status) == ("unknown", "unknown", 2)
 
 
 def test_a_file_that_holds_no_checkpoint_is_refused(folder, capsys):

@@ -246,7 +246,13 @@ CONDITIONS = (
         "range(max(found.unseen.start, seen + 1), found.unseen.stop)",
         "found.unseen",
     ),
-    ALTERED("evidence without signatures proves", "runs/evidenced.py", "proves = bool(signed) or", "proves = True or"),
+    ALTERED("evidence without signatures proves", "runs/evidenced.py", "proves=bool(signed)", "proves=True"),
+    of("flower/test_witnesses.py")(
+        "a trail that nobody has co-signed is seen",
+        "runs/verification.py",
+        "own.unseen if own.sentence else range(1, ",
+        "own.unseen if True else range(1, ",
+    ),
     of("flower/test_witnesses.py")(
         "a broken chain under a new seal is not named",
         "runs/verification.py",

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from phalanx.cli.main import main
-from phalanx.runs.seal import seal
+from phalanx.runs.seal import chain_of, file_hash, files_of_end, seal, split
 from phalanx.runs.verification import verify
 from reliability.alterations import Bench, alterations, forged, of_seal
 
@@ -69,6 +69,24 @@ def test_without_evidence_nothing_is_proven(folder, what, capsys):
     assert found.integrity == "unknown"
     assert main(["verify", str(folder)]) == found.status
     assert "Integrity: not known. Nothing is proven" in capsys.readouterr().out
+
+
+def test_a_run_of_which_only_the_beginning_is_left_proves_nothing(folder):
+    """Before the first step no client has signed anything, so that a forger needs no key for that."""
+    lines = [json.loads(line) for line in (folder / "audit.jsonl").read_bytes().splitlines()]
+    begun, start = (next(line for line in lines if line["event"] == event) for event in ("begun", "recorded"))
+    ended, (first, *_) = lines[-1], split((folder / "history.jsonl").read_bytes())
+    (folder / "history.jsonl").write_bytes(first)
+    (folder / "model.safetensors").write_bytes(b"forged")
+    shutil.rmtree(folder / "updates")
+    (folder / "witnesses.json").unlink()
+    del start["evidence"]["kept"]
+    ended["evidence"]["history"] = list(chain_of([first]).mark)
+    ended["evidence"]["files"] = {name: file_hash(folder / name) for name in files_of_end(folder)}
+    (folder / "audit.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (begun, start, ended)))
+    forged(folder)
+    found = verify(folder)
+    assert (found.findings, found.proves, found.integrity, found.status) == ((), False, "unknown", 2)
 
 
 def test_co_signatures_that_were_removed_are_missed(folder):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 import warnings
 from unittest.mock import Mock
@@ -94,6 +95,26 @@ def test_a_process_that_dies_changes_nothing_but_the_speed(monkeypatch):
         with pytest.warns(UserWarning, match="train in one process from here on.*killed by the signal SIGKILL"):
             record = simulate(plan(6), executors=processors)
         assert made(processors).learners is None
+    assert metrics(record) == metrics(simulate(plan(6)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say whether a process is stopped")
+def test_a_process_that_is_stopped_is_named_and_changes_nothing_but_the_speed(monkeypatch):
+    give, given = Learners.give, []
+
+    def stopped(self, worker, number, job):
+        give(self, worker, number, job)
+        given.append(number)
+        if len(given) == 12:
+            os.kill(self.processes[worker].pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(Learners, "give", stopped)
+    monkeypatch.setattr("phalanx.processes.AWAKE", 0.1)
+    with (
+        ProcessExecutors(2, after=0.0) as processors,
+        pytest.warns(UserWarning, match=r"train in one process from here on.*The process \d+ was stopped by a signal"),
+    ):
+        record = simulate(plan(6), executors=processors)
     assert metrics(record) == metrics(simulate(plan(6)))
 
 

@@ -47,8 +47,9 @@ def text(found: Verification) -> list[str]:
     integrity, completeness = INTEGRITY[found.integrity], COMPLETENESS[found.completeness]
     if found.unseen:
         unseen = (
-            f"not known. No client has co-signed {AUDIT} from line {found.unseen.start} on: whoever owns the folder "
-            "can have changed or removed what came then. Ask clients for their lists of tasks, and give them with "
+            f"not known. No co-signature that was checked covers {AUDIT} from line {found.unseen.start} on: "
+            "whoever owns the folder can have changed or removed what came then. "
+            "Ask clients for their lists of tasks, and give them with "
             "--witness."
         )
         integrity = unseen if found.integrity == "unknown" else integrity

@@ -5,10 +5,13 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from phalanx.experiments.trace import Trace
-from phalanx.reading import LARGEST_LINES, contents
+import msgspec
+from msgspec import Meta
+
+from phalanx.experiments.trace import MOST, Trace
+from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.canonical import source
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS, Provenance
@@ -25,6 +28,18 @@ class Line(NamedTuple):
     honest_excluded: int
     cpu_seconds: float
     origin: int
+    error: str = ""
+
+
+class _Written(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A line as it is in the file."""
+
+    key: Annotated[str, Meta(min_length=DIGITS, max_length=DIGITS)]
+    seed: int
+    accuracy: Annotated[float, Meta(gt=-MOST, lt=MOST)] | None
+    honest_excluded: Annotated[int, Meta(ge=0)]
+    cpu_seconds: Annotated[float, Meta(ge=0, lt=MOST)]
+    origin: Annotated[int, Meta(ge=0)]
     error: str = ""
 
 
@@ -53,18 +68,17 @@ class LineStore:
         self._lines = dict[str, Line]()
         for number, text in enumerate(_lines(path), 1):
             try:
-                form = json.loads(text)
-                if isinstance(form, dict):
-                    self.origins.append(Provenance.read(form))
+                if text.startswith("{"):
+                    self.origins.append(Provenance.read(from_json(text.encode(), dict)))
                     continue
-                key, _, accuracy, excluded, seconds, origin, *error = form
-                line, made = Line(accuracy, excluded, seconds, origin, *error), self.origins[origin]
-            except (ValueError, TypeError, IndexError, RecursionError) as error:
+                found = from_json(text.encode(), _Written)
+                made = self.origins[found.origin]
+            except (ValueError, IndexError, TypeError) as error:
                 raise ValueError(f"{path}, line {number}, is no record: {error}. Restore the file.") from error
             if any_numerics or made.numerics == NUMERICS:
-                self._lines[key] = line
-                if not failed and accuracy is None:
-                    del self._lines[key]
+                self._lines[found.key] = Line(*msgspec.structs.astuple(found)[2:])
+                if not failed and found.accuracy is None:
+                    del self._lines[found.key]
 
     def __len__(self) -> int:
         return len(self._lines)

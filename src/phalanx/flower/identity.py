@@ -7,6 +7,7 @@ client, not its address and not the number that Flower gives its node.
 """
 
 import base64
+import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,11 @@ LARGEST_REQUEST = 10_000  # bytes
 LONGEST_NAME = 100  # characters
 VALID = timedelta(days=30)  # for which a request can be used
 AHEAD = timedelta(hours=1)  # by which the clock of a client can be fast
+
+UNSEEN = re.compile(  # characters that leave no trace on a page: `Default_Ignorable_Code_Point` of Unicode, and a blank
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 # Keys
 
@@ -207,15 +213,16 @@ def _requested(name: str, key: str, coordinator: str, time: datetime) -> bytes:
 
 def named(name: str) -> None:
     """Raise `ValueError` if a text cannot be the name of a client."""
-    if not name.strip():
+    if not alike(name):
         raise ValueError("A client needs a name, by which people know it. Give one, such as Lyon.")
     if len(name) > LONGEST_NAME:
         raise ValueError(f"A name has at most {LONGEST_NAME} characters, got {len(name):,}: {shown(name)!r}.")
 
 
 def alike(name: str) -> str:
-    """Return what names have in common that people take for one: case, width and spaces do not count."""
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+    """Return what names have in common that people take for one, whatever their case, width and spaces."""
+    folded = unicodedata.normalize("NFKC", UNSEEN.sub("", name)).casefold()
+    return " ".join(UNSEEN.sub("", unicodedata.normalize("NFKC", folded)).split())
 
 
 # The coordinator's key
@@ -280,7 +287,7 @@ class Member:
     revoked: bool = False
 
     def __post_init__(self) -> None:
-        if not self.name.strip():
+        if not alike(self.name):
             raise ValueError(f"Client {self.id} has no name, by which people know it. Give it one, such as Lyon.")
         object.__setattr__(self, "name", visible(self.name))
 

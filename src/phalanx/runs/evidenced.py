@@ -73,8 +73,8 @@ class OwnWitnesses(NamedTuple):
 
     Args:
         findings: what does not fit.
-        sentence: what was compared; empty if the coordinator had no key.
-        unseen: the numbers of the lines that no client has co-signed; empty if the coordinator had no key.
+        sentence: what was compared; empty if there is no co-signature, or none could be checked.
+        unseen: the numbers of the lines that no client has co-signed, if some have been.
     """
 
     findings: Sequence[Alteration] = ()
@@ -217,8 +217,8 @@ def compare(folder: Path, name: str, hash_of: Callable[[str], str] | None = None
     lacking = f" Signatures were not checked, which needs {installation('flower')}." if signed and not checked else ""
     sentence = f"{name} has the evidence of {', '.join(parts)}.{lacking}"
     findings = (*known.findings, *history, *others, *signatures, *kept)
-    proves = bool(signed) or all(one.step == 0 for one in known.lines.values())
-    return EvidenceComparison(findings, (sentence, *said, *_reservations(known)), proves=proves, parties=known.parties)
+    sentences = sentence, *said, *_reservations(known)
+    return EvidenceComparison(findings, sentences, proves=bool(signed), parties=known.parties)
 
 
 def _run(name: str, known: InForce) -> Iterator[Alteration]:

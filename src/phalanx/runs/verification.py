@@ -36,7 +36,7 @@ class Verification(NamedTuple):
         witnessed: whether that could be compared; None if no witness was named.
         evidence: what was compared with the evidence in audit trails, in sentences.
         proves: whether its audit trail shows what the run did; None if it is the folder of a simulation.
-        unseen: the numbers of the lines of its audit trail that no witness has seen; empty if the run had no witnesses.
+        unseen: the numbers of the lines of its audit trail that no witness has seen.
     """
 
     sealed: bool
@@ -126,7 +126,8 @@ def _with_evidence(folder: Path, found: Verification, hash_of: Callable[[str], s
     known = {finding.file for finding in of_seal}
     findings = (*of_seal, *(finding for finding in more if finding.file not in known))
     evidence = (*said.sentences, *filter(None, [own.sentence]))
-    return found._replace(findings=findings, evidence=evidence, proves=said.proves, unseen=own.unseen)
+    unseen = own.unseen if own.sentence else range(1, len(split(contents(inside(folder, AUDIT), LARGEST_LINES))) + 1)
+    return found._replace(findings=findings, evidence=evidence, proves=said.proves, unseen=unseen)
 
 
 def _own_witnesses(folder: Path, said: EvidenceComparison) -> OwnWitnesses:

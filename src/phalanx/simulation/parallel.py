@@ -162,6 +162,10 @@ class Learners(Processes):
             desk = Desk(*(_shared([self._like.new_zeros(self._size)]) for _ in range(2)))
             self._desks[self.begin(Learner(*self._make, desk))] = desk
 
+    @override
+    def surrender(self, deaths: int, why: str) -> Exception:
+        return ConnectionError(why)
+
     def ready(self) -> bool:
         """Return whether all processes that were started are ready for jobs."""
         for message in self.wait(0):

@@ -214,6 +214,37 @@ def test_records_survive_a_kill_and_damage_is_refused(tmp_path):
         LineStore(path)
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (0, [1]),
+        (0, "short"),
+        (2, "0.9"),
+        (2, [0.9]),
+        (3, "=cmd"),
+        (3, -1),
+        (4, "x"),
+        (4, -1.0),
+        (5, -1),
+        (5, True),
+        (6, {}),
+    ],
+)
+def test_a_line_with_something_else_in_the_place_of_a_figure_is_refused(place, value, tmp_path):
+    path = tmp_path / "digits.jsonl"
+    keep(LineStore(path), FIRST, None, "it failed")
+    origin, line = path.read_text().splitlines()
+    fields = json.loads(line)
+    fields[place] = value
+    path.write_text(f"{origin}\n{json.dumps(fields)}\n")
+    with pytest.raises(ValueError, match=r"line 2, is no record"):
+        LineStore(path)
+    for text in ("NaN", "1e999"):
+        path.write_text(f"{origin}\n{line.replace('null', text)}\n")
+        with pytest.raises(ValueError, match=r"line 2, is no record"):
+            LineStore(path)
+
+
 def test_a_failed_run_can_be_carried_out_again(tmp_path):
     path = tmp_path / "digits.jsonl"
     keep(LineStore(path), FIRST, None, "no space left on the disk")

@@ -1,5 +1,8 @@
 """Processes that carry out runs, some of which misbehave."""
 
+import os
+import signal
+import sys
 import time
 from dataclasses import replace
 from itertools import islice
@@ -10,7 +13,7 @@ from toy_papers.toy_paper.setting import Broken, Deadly, Noise, base
 
 from phalanx import simulate
 from phalanx.experiments.carrying_out import Means, local_workers
-from phalanx.experiments.run_events import Began, Ended
+from phalanx.experiments.run_events import Began, Ended, Warned
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
 from phalanx.runs.checkpoint import Checkpoint, peek
@@ -91,6 +94,26 @@ def test_leaving_the_context_ends_processes_in_the_middle_of_a_run(tmp_path, mon
         began = time.monotonic()
     assert time.monotonic() - began < 5
     assert not any(process.is_alive() for process in processes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say whether a process is stopped")
+def test_a_process_that_is_stopped_is_named_and_another_one_carries_out_its_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("phalanx.processes.AWAKE", 0.1)
+    plans, stopped, said, ended = [base("quick", seed) for seed in (0, 1)], [], [], []
+    with local_workers(1, Store(tmp_path), Means()) as workers:
+        for event in workers.events(plans):
+            if isinstance(event, Began) and not stopped:
+                stopped += [process.pid for process in workers.pool.processes.values()]
+                os.kill(stopped[0], signal.SIGSTOP)
+            if isinstance(event, Warned):
+                said.append(event.text)
+            if isinstance(event, Ended):
+                ended.append(event.trace.status)
+    assert ended == ["finished", "finished"]
+    assert said == [
+        f"A run is carried out again by another worker: The process {stopped[0]} was stopped by a signal and did not "
+        "go on, so that it was ended."
+    ]
 
 
 @pytest.mark.slow
