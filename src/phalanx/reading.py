@@ -117,17 +117,17 @@ def _up_to(file: BufferedIOBase, most: int) -> bytes:
 
 
 def file_digest(path: Path) -> str | None:
-    """Return the SHA-256 of a file, "sha256:..."; None if it cannot be read.  An unchanged file is read once."""
+    """Return the SHA-256 of a file, "sha256:..."; None if it cannot be.  An unchanged one is read once."""
     try:
         about = path.stat()
         return _digest(path.absolute(), about.st_size, about.st_mtime_ns)
-    except OSError:
+    except (OSError, ValueError):  # a pipe or a device, which somebody else's record may name, has no end
         return None
 
 
 @lru_cache(maxsize=256)
 def _digest(path: Path, size: int, changed: int) -> str:
-    with path.open("rb") as file:
+    with opened(path) as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 

@@ -117,6 +117,14 @@ def test_records_of_a_study_that_are_too_large_are_refused(kind, size, tmp_path)
         Trace.load(tmp_path / "record.json") if kind == "trace" else LineStore(tmp_path / "record.json")
 
 
+def test_what_a_record_names_and_has_no_end_is_not_hashed(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    code = "import sys, pathlib; from phalanx.reading import file_digest; print(file_digest(pathlib.Path(sys.argv[1])))"
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        command = [sys.executable, "-c", code, path]
+        assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout == "None\n"
+
+
 def test_a_ceiling_is_a_ceiling_also_of_a_file_that_says_no_size():
     with pytest.raises(ValueError, match="larger than 10 bytes"):
         contents(Path("/proc/self/status"), 10)

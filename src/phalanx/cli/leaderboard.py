@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -28,6 +29,7 @@ from phalanx.experiments.leaderboard.ranking import RankedDefence, Trial, expect
 from phalanx.experiments.leaderboard.tiers import TIERS, Tier
 from phalanx.experiments.line_store import LineStore
 from phalanx.report.words import duration, percent
+from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import checkout
 from phalanx.training.sgd import LocalSGD
@@ -57,8 +59,12 @@ def leaderboard_command(options: Options, console: Console) -> int:
     own = None if options.defence is None else _own(options.defence)
     defences = _chosen(options.only) if own is None else [own]
     folder = options.folder if own is None else OWN
-    store = _store(tier, folder, options)
-    found = _rank(tier, defences, store, options, console)
+    writes = not (options.no_training or options.estimate)
+    with (
+        exclusive(folder, needed=False) if writes else nullcontext()
+    ):  # records name others by the number of their line
+        store = _store(tier, folder, options)
+        found = _rank(tier, defences, store, options, console)
     if found is None:
         return 0
     boards = _boards(tier, options, found)

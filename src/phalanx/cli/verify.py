@@ -48,9 +48,8 @@ def text(found: Verification) -> list[str]:
     if found.unseen:
         unseen = (
             f"not known. No co-signature that was checked covers {AUDIT} from line {found.unseen.start} on: "
-            "whoever owns the folder can have changed or removed what came then. "
-            "Ask clients for their lists of tasks, and give them with "
-            "--witness."
+            "whoever owns the folder can have changed or removed what came then. Ask clients for their lists of tasks, "
+            "and give them with --witness."
         )
         integrity = unseen if found.integrity == "unknown" else integrity
         completeness = unseen if found.completeness == "unknown" else completeness

@@ -26,6 +26,7 @@ from phalanx.experiments.leaderboard.ranking import expected, ranked
 from phalanx.experiments.line_store import LineStore
 from phalanx.experiments.trace import Trace
 from phalanx.experiments.worst import WorstOf
+from phalanx.runs.lock import exclusive
 from phalanx.runs.provenance import NUMERICS, Provenance
 
 ROOT = Path(__file__).parents[3]
@@ -243,6 +244,18 @@ def test_a_line_with_something_else_in_the_place_of_a_figure_is_refused(place, v
         path.write_text(f"{origin}\n{line.replace('null', text)}\n")
         with pytest.raises(ValueError, match=r"line 2, is no record"):
             LineStore(path)
+
+
+def test_a_second_leaderboard_in_a_folder_is_refused(tmp_path, monkeypatch, capsys):
+    """Two would count the lines of one file, by whose numbers records name the machine that made them."""
+    monkeypatch.chdir(tmp_path)
+    for options in (["--folder", "records"], ["--defence", "Median"]):
+        with exclusive(tmp_path / ("records" if "--folder" in options else "leaderboard")):
+            assert main(["leaderboard", *options]) == 2
+        assert "Another process writes in" in capsys.readouterr().err
+        with exclusive(tmp_path / "records"):
+            assert main(["leaderboard", "--no_training", "--folder", "records"]) == 2
+        assert "holds no records" in capsys.readouterr().err
 
 
 def test_a_failed_run_can_be_carried_out_again(tmp_path):
