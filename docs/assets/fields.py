@@ -1,14 +1,26 @@
-"""Extension of griffe: the comment after a field, or what its type says, is its description on the pages of the API."""
+"""Extension of griffe: examples, and the comments after fields, become docstrings on the pages of the API."""
 
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import griffe
 
+sys.path.insert(0, str(Path(__file__).parent))
+from examples import shown  # noqa: E402  (a file of this folder)
+
 
 class Fields(griffe.Extension):
     """Describes the fields of classes that have no docstring: those of a `NamedTuple`, and class variables."""
+
+    def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Add the example of a class."""
+        _show(cls)
+
+    def on_function_instance(self, *, func: griffe.Function, **_: Any) -> None:
+        """Add the example of a function."""
+        _show(func)
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         """Take the comment of a field as its docstring."""
@@ -19,6 +31,12 @@ class Fields(griffe.Extension):
         if comment or any("NamedTuple" in str(base) for base in owner.bases):
             text = comment or f"A field of type {attr.annotation}."
             attr.docstring = griffe.Docstring(f"{text[0].upper()}{text[1:]}", parent=attr)
+
+
+def _show(member: griffe.Class | griffe.Function) -> None:
+    if (example := shown().get(member.path)) and member.docstring:
+        lines = "\n".join(f"    {line}" for line in example.splitlines())
+        member.docstring.value = f"{member.docstring.value.rstrip()}\n\nExamples:\n{lines}\n"
 
 
 @lru_cache

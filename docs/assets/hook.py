@@ -1,51 +1,118 @@
-"""Hook of MkDocs.
+"""The folder that the site is built of: `mkdocs build` calls it as a hook, and before `zensical build` it is run as a program.
 
-Links that leave `docs/` lead into the repository, every public package has a page of its API, and `llms.txt` lists the
-pages with their first sentence, in the form of llmstxt.org.
+Links that leave `docs/` lead into the repository, notebooks become pages, every package with an `__all__` has a page of
+its API, and `llms.txt` lists the pages with their first sentence, in the form of llmstxt.org.
 """
 
 import ast
 import json
 import os
 import re
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
+import yaml
 
 ROOT = Path(__file__).parents[2]
-PUBLIC = (
-    "aggregators", "algorithms", "attacks", "clustering", "conformance", "data", "fairness", "flower", "models",
-    "nvflare", "observers", "weighting",
-)  # fmt: skip
+DOCS, SOURCES = ROOT / "docs", ROOT / "src" / "phalanx"
+sys.path.insert(0, str(Path(__file__).parent))
+from examples import public, shown  # noqa: E402  (a file of this folder)
+
 IMAGE = re.compile(r"!\[[^]]*\]\(((?:\.\./)+[^)#\s]+)\)")
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)(#[^)]*)?(\))")
 NAMED = re.compile(r"\[(?:[\w-]+/)*([\w-]+\.md)\](?=\(((?:[\w.-]+/)*\1)[#)])")  # a link that says the name of a page
 
 
-def on_files(files: Files, config: Any) -> Files:
-    """Add a page for each public package, which lists what its `__all__` names; name the pages of folders in `nav`."""
-    for package in ("", *PUBLIC):
-        name = ".".join(filter(None, ("phalanx", package)))
-        file = ROOT / "src" / "phalanx" / package / "__init__.py"
-        text = f"# {name}\n\n{ast.get_docstring(ast.parse(file.read_text()))}\n\n"
-        text += "".join(f"::: {name}.{member}\n\n" for member in exported(file))
-        files.append(File.generated(config, f"api/{package or 'phalanx'}.md", content=text))
-    for image in sorted(_images(files)):  # of results, which have their place next to the pages
-        files.append(File(image, str(ROOT), config.site_dir, config.use_directory_urls))
-    pages = sorted(file.src_uri for file in files if file.src_uri.endswith(".md"))
-    config.nav = _whole(config.nav, pages)
-    return files
+def on_config(config: Any) -> Any:
+    """Have MkDocs read the prepared folder, which lies next to the site."""
+    folder = Path(config.site_dir).parent
+    config.nav = prepare(folder)
+    config.docs_dir = str(folder / "docs")
+    return config
 
 
-def _images(files: Files) -> set[str]:
-    """Return the pictures outside of `docs/` that its pages show, as paths in the repository."""
-    written = [file for file in files.documentation_pages() if not file.src_uri.startswith("api/")]
-    return {
-        (ROOT / "docs" / file.src_uri).parent.joinpath(image).resolve().relative_to(ROOT).as_posix()
-        for file in written
-        for image in IMAGE.findall(file.content_string)
-    }
+def prepare(folder: Path) -> Any:
+    """Write `docs/` and the configuration of Zensical to a folder, and return `nav` with each page named."""
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    shutil.rmtree(folder / "docs", ignore_errors=True)
+    pages = _api()
+    for file in sorted(DOCS.rglob("*")):
+        place = file.relative_to(DOCS).as_posix()
+        if file.suffix in (".md", ".ipynb"):
+            text = _notebook(file) if file.suffix == ".ipynb" else file.read_text()
+            pages[place.replace(".ipynb", ".md")] = _rewritten(text, file.parent, folder / "docs", config)
+        elif file.is_file() and file.suffix != ".py" and "__pycache__" not in place:
+            _copy(file, folder / "docs" / place)
+    nav = _whole(config["nav"], sorted(pages))
+    for place, text in {**pages, "llms.txt": _listed(nav, pages, config)}.items():
+        (folder / "docs" / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "docs" / place).write_text(text)
+    del config["hooks"]
+    handler = next(plugin for plugin in config["plugins"] if "mkdocstrings" in plugin)["mkdocstrings"]["handlers"]["python"]
+    handler["paths"] = [str(ROOT / path) for path in handler["paths"]]
+    handler["options"]["extensions"] = [str(ROOT / path) for path in handler["options"]["extensions"]]
+    config |= {"nav": nav, "docs_dir": "docs", "site_dir": "zensical"}
+    (folder / "zensical.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    return nav
+
+
+def _copy(file: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(file, place)
+
+
+def _api() -> dict[str, str]:
+    """Return a page for each public package, which lists what its `__all__` names."""
+    pages = {}
+    for name, members in public().items():
+        about = ast.get_docstring(ast.parse((SOURCES.parent / Path(*name.split(".")) / "__init__.py").read_text()))
+        text = f"# {name}\n\n{about}\n\n"
+        for member in members:
+            text += f"::: {name}.{member}\n\n"
+            if example := shown().get(f"{name}.{member}"):  # of a constant, which has no docstring
+                text += f"```pycon\n{example}\n```\n\n"
+        pages[f"api/{name.removeprefix('phalanx.')}.md"] = text
+    return pages
+
+
+def _notebook(file: Path) -> str:
+    """Return a notebook as a page, with what its cells printed."""
+    parts = []
+    for cell in json.loads(file.read_text())["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", []):
+            text = "".join(output.get("text", output.get("data", {}).get("text/plain", "")))
+            text = "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", text).splitlines())
+            parts.append(f"```text\n{text.strip(chr(10))}\n```")
+    return "\n\n".join(parts)
+
+
+def _rewritten(text: str, source: Path, built: Path, config: Any) -> str:
+    """Return a page with links out of `docs/` as those into the repository, and titles of pages for their names."""
+    here = source.relative_to(DOCS)
+
+    def outside(found: re.Match[str]) -> str:
+        target = (source / found[2]).resolve()
+        if target.is_relative_to(DOCS) or not target.is_relative_to(ROOT):
+            return found[0]
+        kind = "tree" if target.is_dir() else "blob"
+        place = f"{config['extra']['repository']}/{kind}/main/{target.relative_to(ROOT).as_posix()}"
+        return f"{found[1]}{place}{found[3] or ''}{found[4]}"
+
+    def inside(found: re.Match[str]) -> str:
+        image = (source / found[1]).resolve().relative_to(ROOT)
+        _copy(ROOT / image, built / image)
+        return found[0].replace(found[1], os.path.relpath(image, here))
+
+    def titled(found: re.Match[str]) -> str:
+        page = source / found[2]
+        return f"[{_title(page.read_text())[0]}]" if page.is_file() else found[0]
+
+    text = re.sub(r"(\]\((?!https?:)(?!\.\./\.\./examples)[^)\s]*)\.ipynb(?=[#)])", r"\1.md", text)
+    return LINK.sub(outside, IMAGE.sub(inside, NAMED.sub(titled, text)))
 
 
 def _whole(nav: Any, pages: list[str]) -> Any:
@@ -58,50 +125,19 @@ def _whole(nav: Any, pages: list[str]) -> Any:
     return [page for page in pages if page.startswith(nav)] if nav.endswith("/") else nav
 
 
-def exported(file: Path) -> list[str]:
-    """Return the classes and functions that a package exports, constants left out, in the order of `__all__`."""
-    for node in ast.parse(file.read_text()).body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
-            return list(ast.literal_eval(node.value))
-    raise ValueError(f"{file} has no __all__.")
-
-
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Return the page with links out of `docs/` as those into the repository, and titles of pages for their names."""
-    folder = (ROOT / "docs" / page.file.src_uri).parent
-
-    def outside(found: re.Match[str]) -> str:
-        target = (folder / found[2]).resolve()
-        if target.is_relative_to(ROOT / "docs") or not target.is_relative_to(ROOT):
-            return found[0]
-        kind = "tree" if target.is_dir() else "blob"
-        place = f"{config.extra['repository']}/{kind}/main/{target.relative_to(ROOT).as_posix()}"
-        return f"{found[1]}{place}{found[3] or ''}{found[4]}"
-
-    def inside(found: re.Match[str]) -> str:
-        image = (folder / found[1]).resolve().relative_to(ROOT).as_posix()
-        return found[0].replace(found[1], os.path.relpath(image, Path(page.file.src_uri).parent))
-
-    def titled(found: re.Match[str]) -> str:
-        page = folder / found[2]
-        return f"[{_title(page.read_text())[0]}]" if page.is_file() else found[0]
-
-    return LINK.sub(outside, IMAGE.sub(inside, NAMED.sub(titled, markdown)))
-
-
 def _title(text: str) -> tuple[str, str]:
     """Return the title of a page in Markdown, and the rest."""
     title, _, rest = text.partition("\n")
     return title.removeprefix("# "), rest
 
 
-def on_post_build(config: Any) -> None:
-    """Write `llms.txt`: a line for each page in `nav`, with its title and first sentence."""
-    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
-    for section in config.nav:
+def _listed(nav: Any, pages: dict[str, str], config: Any) -> str:
+    """Return `llms.txt`: a line for each page in `nav`, with its title and first sentence."""
+    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}", ""]
+    for section in nav:
         for title, inner in section.items():
-            lines += [f"## {title}", "", *(_entry(page, config) for page in _pages(inner)), ""]
-    (Path(config.site_dir) / "llms.txt").write_text("\n".join(lines))
+            lines += [f"## {title}", "", *(_entry(page, pages[page]) for page in _pages(inner)), ""]
+    return "\n".join(lines)
 
 
 def _pages(nav: Any) -> list[str]:
@@ -111,23 +147,14 @@ def _pages(nav: Any) -> list[str]:
     return [page for part in parts for page in _pages(part)]
 
 
-def _entry(page: str, config: Any) -> str:
-    file = Path(config.docs_dir) / page
-    if not file.is_file():  # of the API
-        package = page.removeprefix("api/").removesuffix(".md")
-        name = "phalanx" if package == "phalanx" else f"phalanx.{package}"
-        source = ROOT / "src" / Path(*name.split(".")) / "__init__.py"
-        first = (ast.get_docstring(ast.parse(source.read_text())) or "").partition("\n\n")[0].replace("\n", " ")
-        return f"- [{name}]({page.removesuffix('.md')}/): {first}"
-    title, text = _title(_markdown(file))
+def _entry(page: str, whole: str) -> str:
+    title, text = _title(whole)
     paragraphs = [part for part in text.split("\n\n") if part.strip("\n")[:1].isalpha()]
     first = re.split(r"(?<=\.)\s", paragraphs[0].strip().replace("\n", " "))[0] if paragraphs else ""
     first = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", first)
-    place = re.sub(r"(^|/)README$", r"\1", re.sub(r"\.(md|ipynb)$", "", page))
+    place = re.sub(r"(^|/)README$", r"\1", page.removesuffix(".md"))
     return f"- [{title}]({place}{'/' if place and not place.endswith('/') else ''}): {first}"
 
 
-def _markdown(file: Path) -> str:
-    """Return the text of a page, or of the first cell of a notebook."""
-    text = file.read_text()
-    return "".join(json.loads(text)["cells"][0]["source"]) if file.suffix == ".ipynb" else text
+if __name__ == "__main__":
+    prepare(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "build")
