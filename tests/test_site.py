@@ -62,6 +62,25 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path, brow
                 page.close()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("zensical") is None, reason="zensical is not installed")
+def test_zensical_builds_the_same_pages_without_a_warning(tmp_path):
+    subprocess.run([sys.executable, str(ROOT / "docs" / "assets" / "hook.py"), str(tmp_path)], cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "-f", str(tmp_path / "zensical.yml")],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "griffe:" not in done.stdout + done.stderr
+    pages = [page.relative_to(tmp_path / "docs").with_suffix("") for page in (tmp_path / "docs").rglob("*.md")]
+    assert len(pages) > 130
+    for page in pages:
+        folder = page.parent if page.name == "README" else page
+        assert (tmp_path / "zensical" / folder / "index.html").is_file(), page
+    assert "&gt;&gt;&gt;" in (tmp_path / "zensical" / "api" / "fairness" / "index.html").read_text()
+    assert (tmp_path / "zensical" / "llms.txt").read_text() == (tmp_path / "docs" / "llms.txt").read_text()
+
+
 @contextmanager
 def serving(folder):
     handler = partial(Quiet, directory=str(folder))

@@ -8,7 +8,7 @@ from typing import Any
 import griffe
 
 sys.path.insert(0, str(Path(__file__).parent))
-from examples import shown  # noqa: E402  (a file of this folder)
+from api_examples import shown
 
 
 class Fields(griffe.Extension):

@@ -1,4 +1,4 @@
-"""The folder that the site is built of: `mkdocs build` calls it as a hook, and before `zensical build` it is run as a program.
+"""The folder that the site is built of: a hook of `mkdocs build`, and a program to run before `zensical build`.
 
 Links that leave `docs/` lead into the repository, notebooks become pages, every package with an `__all__` has a page of
 its API, and `llms.txt` lists the pages with their first sentence, in the form of llmstxt.org.
@@ -18,7 +18,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 DOCS, SOURCES = ROOT / "docs", ROOT / "src" / "phalanx"
 sys.path.insert(0, str(Path(__file__).parent))
-from examples import public, shown  # noqa: E402  (a file of this folder)
+from api_examples import public, shown  # noqa: E402  (a file of this folder)
 
 IMAGE = re.compile(r"!\[[^]]*\]\(((?:\.\./)+[^)#\s]+)\)")
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)(#[^)]*)?(\))")
@@ -50,7 +50,9 @@ def prepare(folder: Path) -> Any:
         (folder / "docs" / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / "docs" / place).write_text(text)
     del config["hooks"]
-    handler = next(plugin for plugin in config["plugins"] if "mkdocstrings" in plugin)["mkdocstrings"]["handlers"]["python"]
+    handler = next(plugin for plugin in config["plugins"] if "mkdocstrings" in plugin)["mkdocstrings"]["handlers"][
+        "python"
+    ]
     handler["paths"] = [str(ROOT / path) for path in handler["paths"]]
     handler["options"]["extensions"] = [str(ROOT / path) for path in handler["options"]["extensions"]]
     config |= {"nav": nav, "docs_dir": "docs", "site_dir": "zensical"}

@@ -79,19 +79,12 @@ TWO_RATES = (0.3, 1.0)  # of one with two values of an option
 
 
 class Setup(NamedTuple):
-    """The federation that a defence is made for.
+    """The federation that a defence is made for."""
 
-    Args:
-        f: number of attackers.
-        n: number of clients.
-        honest: a client that is no attacker.
-        training: of the clients.
-    """
-
-    f: int
-    n: int
-    honest: int
-    training: LocalSGD
+    f: int  # number of attackers
+    n: int  # number of clients
+    honest: int  # a client that is no attacker
+    training: LocalSGD  # of the clients
 
     @property
     def share(self) -> float:

@@ -1,7 +1,7 @@
 """Examples of every public name, run when the site is built: their output is computed, not written.
 
 A name whose docstring has an example needs none here.  A class of a family has the example of its family (`FAMILIES`),
-any other name one in `examples.txt`.
+any other name one in `api_examples.txt`.
 """
 
 import ast
@@ -11,7 +11,6 @@ import importlib
 import io
 import json
 import os
-import sys
 import tempfile
 import warnings
 from functools import cache
@@ -75,10 +74,14 @@ COLOURED = {"ResNet18", "SattlerVGG", "SattlerCifarCNN", "XuLyuCifarCNN"}
 
 def family(kind: type, name: str) -> str | None:
     """Return the example of a class of a family, without its imports; None if it has none."""
-    from phalanx import aggregators, algorithms, attacks, data, models, simulation, training, weighting  # noqa: PLC0415
-    from phalanx.algorithms.reputation import Allocation  # noqa: PLC0415
+    from phalanx import algorithms, attacks, data, models, simulation, training, weighting
+    from phalanx.algorithms.reputation import Allocation
 
-    if getattr(kind, "__abstractmethods__", None) or kind in (algorithms.Algorithm, attacks.Attack, simulation.Availability):
+    if getattr(kind, "__abstractmethods__", None) or kind in (
+        algorithms.Algorithm,
+        attacks.Attack,
+        simulation.Availability,
+    ):
         return None
     families = (
         algorithms.Algorithm, algorithms.Staleness, Allocation, attacks.Attack, data.Partition, data.Groups, models.Model,
@@ -116,9 +119,9 @@ def family(kind: type, name: str) -> str | None:
 
 def arguments(kind: type, name: str) -> str:
     """Return the arguments of a class in its example: those it needs."""
-    import dataclasses  # noqa: PLC0415
+    import dataclasses
 
-    from phalanx.contracts.subject import made_for  # noqa: PLC0415
+    from phalanx.contracts.subject import made_for
 
     if name in ARGUMENTS:
         return ARGUMENTS[name]
@@ -131,7 +134,11 @@ def arguments(kind: type, name: str) -> str:
 
 def _written(value: Any) -> str:
     """Return how a value is written with only the fields that are not at their default."""
-    return f"{type(value).__name__}()" if hasattr(value, "__dataclass_fields__") and value == type(value)() else repr(value)
+    return (
+        f"{type(value).__name__}()"
+        if hasattr(value, "__dataclass_fields__") and value == type(value)()
+        else repr(value)
+    )
 
 
 def _algorithm(kind: Any, name: str, made: str) -> str:
@@ -145,7 +152,7 @@ def _algorithm(kind: Any, name: str, made: str) -> str:
 
 
 def _attack(kind: Any, name: str, made: str) -> str:
-    from phalanx.attacks import Attack  # noqa: PLC0415
+    from phalanx.attacks import Attack
 
     def own(method: str) -> bool:
         return getattr(kind, method) is not getattr(Attack, method)
@@ -166,14 +173,16 @@ def _attack(kind: Any, name: str, made: str) -> str:
     if own("delay"):
         lines.append("attack.delay(2.0, torch.Generator().manual_seed(0))  # seconds, of a task of 2 seconds")
     if own("sends_now"):
-        lines.append("[attack.sends_now(Meanwhile(versions=1, others=n)) for n in (3, 0)]  # the server waits for 3 others, for none")
+        lines.append(
+            "[attack.sends_now(Meanwhile(versions=1, others=n)) for n in (3, 0)]  # the server waits for 3, for none"
+        )
     if own("answers"):
         lines += ["now, before = Answer(5, torch.tensor([1.0, 2.0])), Answer(4, torch.tensor([3.0, 4.0]))",
                   "attack.answers(now, [before])"]  # fmt: skip
     if own("respond") or own("forge"):
         lines += [
             f"honest = torch.tensor({HONEST})",
-            "own = Update(9, version=6, base=torch.zeros(3), delta=torch.tensor([0.9, 2.1, 3.0]), previous=torch.full((3,), -0.1))",
+            "own = Update(9, 6, torch.zeros(3), torch.tensor([0.9, 2.1, 3.0]), previous=torch.full((3,), -0.1))",
             "known = Knowledge(honest, frozenset({9}), (0, 1, 2, 3), (own,), Krum(f=1))" if kind.__name__ == "FangKrum"
             else "known = Knowledge(honest, frozenset({9}), (0, 1, 2, 3), (own,), Median())",
             "sent = attack.part(Role(9, 6, (9,))).respond(own, known, torch.Generator().manual_seed(0)).delta",
@@ -201,9 +210,9 @@ def _model(kind: Any, name: str, made: str) -> str:
 
 
 def own() -> dict[str, str]:
-    """Return the examples of `examples.txt`: after `# package: names` follows the code, which shows all of these."""
+    """Return the examples of `api_examples.txt`: after `# package: names` follows the code, which shows all of these."""
     found = {}
-    for part in (Path(__file__).parent / "examples.txt").read_text().split("\n# ")[1:]:
+    for part in (Path(__file__).parent / "api_examples.txt").read_text().split("\n# ")[1:]:
         head, _, code = part.partition("\n")
         package, _, names = head.partition(": ")
         place = "phalanx" if package == "phalanx" else f"phalanx.{package}"
@@ -218,7 +227,9 @@ def written(code: str, package: str) -> str:
     stored = {node.id for node in nodes if not isinstance(node.ctx, ast.Load)} | {
         name for node in ast.walk(tree) for name in (getattr(node, "name", None), getattr(node, "arg", None)) if name
     }
-    used = {node.id for node in nodes} - {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {n.id for n in nodes} - stored
+    used = {node.id for node in nodes} - {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
+        n.id for n in nodes
+    } - stored
     homes: dict[str, str] = {}
     for place, names in [*public().items(), (package, public()[package])]:
         homes |= {name: place for name in names if name not in public()["phalanx"] or place in ("phalanx", package)}
@@ -233,12 +244,12 @@ def written(code: str, package: str) -> str:
 
 def performed(code: str) -> str:
     """Return code as a session of Python shows it, with what comes out; raise what it raises."""
-    names: dict[str, Any] = {"__name__": "example"}
+    names: dict[str, Any] = {"__name__": "__main__"}
     shown = []
     for node in ast.parse(code).body:
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            exec(compile(ast.Interactive([node]), "<example>", "single"), names)  # noqa: S102
+            exec(compile(ast.Interactive([node]), "<example>", "single"), names)
         source = code.splitlines()[node.lineno - 1 - bool(getattr(node, "decorator_list", ())) : node.end_lineno]
         shown.append("\n".join(f"{'...' if k else '>>>'} {line}".rstrip() for k, line in enumerate(source)))
         if said := out.getvalue().rstrip():
@@ -255,8 +266,19 @@ def sources() -> dict[str, str]:
             value, path = getattr(module, name), f"{package}.{name}"
             if path not in given and ">>> " in (_own_docstring(value)):
                 continue
-            home = next((f"{p}.{name}" for p in public() if f"{p}.{name}" in given and getattr(importlib.import_module(p), name) is value), None)
-            code = given.get(path) or (given[home] if home else None) or (family(value, name) if isinstance(value, type) else None)
+            home = next(
+                (
+                    f"{p}.{name}"
+                    for p in public()
+                    if f"{p}.{name}" in given and getattr(importlib.import_module(p), name) is value
+                ),
+                None,
+            )
+            code = (
+                given.get(path)
+                or (given[home] if home else None)
+                or (family(value, name) if isinstance(value, type) else None)
+            )
             found[path] = written(code, package) if code else ""
     return found
 
@@ -273,7 +295,7 @@ def shown() -> dict[str, str]:
 
     They are run again when a source or this folder changes.
     """
-    files = [*sorted(SOURCES.rglob("*.py")), Path(__file__), Path(__file__).parent / "examples.txt"]
+    files = [*sorted(SOURCES.rglob("*.py")), Path(__file__), Path(__file__).parent / "api_examples.txt"]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     with contextlib.suppress(OSError, ValueError):
         kept: dict[str, Any] = json.loads(CACHE.read_text())
@@ -282,11 +304,12 @@ def shown() -> dict[str, str]:
     found, runs, here = dict[str, str](), dict[str, str](), Path.cwd()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        os.chdir(folder)
         try:
             for path, code in sources().items():
                 if code:
-                    runs[code] = runs.get(code) or performed(code)
+                    if code not in runs:
+                        os.chdir(tempfile.mkdtemp(dir=folder))
+                        runs[code] = performed(code)
                     package, _, name = path.rpartition(".")
                     value = getattr(importlib.import_module(package), name)
                     found[path if key(value, path) == path else key(value, path)] = runs[code]

@@ -1,0 +1,62 @@
+"""Every public name has an example on its page of the API, and every example runs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phalanx
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "docs" / "assets"))
+import api_examples as examples  # noqa: E402  (a file of the site)
+
+
+def lacking():
+    return [path for path, code in examples.sources().items() if not code]
+
+
+def test_every_name_of_every_package_has_an_example():
+    assert sum(map(len, examples.public().values())) > 400
+    assert lacking() == []
+
+
+def test_a_name_without_an_example_is_found(monkeypatch):
+    new = type("New", (), {"__doc__": "A class of no family.", "__module__": "phalanx.aggregators"})
+    monkeypatch.setattr(phalanx.aggregators, "New", new, raising=False)
+    named = {**examples.public(), "phalanx.aggregators": [*phalanx.aggregators.__all__, "New"]}
+    monkeypatch.setattr(examples, "public", lambda: named)
+    assert lacking() == ["phalanx.aggregators.New"]
+
+
+def test_examples_are_of_names_that_exist():
+    names = {f"{package}.{name}" for package, members in examples.public().items() for name in members}
+    assert examples.own().keys() <= names
+
+
+def test_an_example_that_raises_stops_the_site():
+    with pytest.raises(ZeroDivisionError):
+        examples.performed("x = 1\nx / 0")
+    assert examples.performed("x = 1\nx + 1") == ">>> x = 1\n>>> x + 1\n2"
+
+
+@pytest.mark.slow
+def test_every_example_runs(tmp_path):
+    code = "import api_examples as examples, json, pathlib, sys; examples.CACHE = pathlib.Path(sys.argv[1]); examples.shown()"
+    kept = tmp_path / "examples.json"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "docs" / "assets"), *sys.path])}
+    (tmp_path / "run.py").write_text(f"if __name__ == '__main__':\n    {code}\n")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "run.py"), str(kept)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    shown = json.loads(kept.read_text())["shown"]
+    assert len(shown) > 300
+    assert [name for name, text in shown.items() if "\n>>> " not in text] == []
