@@ -45,7 +45,7 @@ def test_an_example_that_raises_stops_the_site():
 
 @pytest.mark.slow
 def test_every_example_runs(tmp_path):
-    code = "import api_examples as examples, json, pathlib, sys; examples.CACHE = pathlib.Path(sys.argv[1]); examples.shown()"
+    code = "import api_examples as a, pathlib, sys; a.CACHE = pathlib.Path(sys.argv[1]); a.shown()"
     kept = tmp_path / "examples.json"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "docs" / "assets"), *sys.path])}
     (tmp_path / "run.py").write_text(f"if __name__ == '__main__':\n    {code}\n")

@@ -335,12 +335,14 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
 
     Examples:
         >>> import torch
+        >>> from dataclasses import dataclass
         >>> class State(NamedTuple):
         ...     version: int
         ...     model: Vector
         ...     verdicts: Mapping[int, Verdict]
         ...     clients: frozenset[int]
-        >>> class Averaging(Algorithm[State]):
+        >>> @dataclass(frozen=True)
+        ... class Averaging(Algorithm[State]):
         ...     def init(self, model, sizes):
         ...         return State(0, model, {}, frozenset(sizes)), frozenset(sizes)
         ...
@@ -353,6 +355,9 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
         >>> state, ready = Averaging().step(state, Updates((0, 1), (0, 0), (state.model,) * 2, deltas, torch.ones(2)))
         >>> state.model, sorted(ready)
         (tensor([2.]), [0, 1])
+        >>> from phalanx import Run, Until, simulate
+        >>> simulate(Run(algorithm=Averaging(), clients=7, until=Until(steps=2))).summary.steps
+        2
     """
 
     synchronous: ClassVar[bool] = True  # step on whole rounds, or on arrivals one by one

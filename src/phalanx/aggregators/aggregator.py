@@ -176,16 +176,22 @@ class Aggregator(CheckedFields, ABC):
 
 
 class Selection(Aggregator):
-    """A rule whose result is a weighted sum of whole rows.
+    """A rule whose result is a weighted sum of whole rows.  A subclass is a frozen dataclass: its fields name a run.
 
     Examples:
-        >>> class Nearest(Selection):
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Nearest(Selection):
         ...     def choose(self, points):
         ...         far = points.squared_distances[points.medoid]
         ...         kept = points.share * (far <= far.median())
         ...         return Choice(kept / kept.sum())
         >>> Nearest()(torch.tensor([[1.0], [2.0], [3.0], [50.0], [60.0]]))
         tensor([2.])
+        >>> from phalanx import Run, Until, simulate
+        >>> from phalanx.algorithms import FedAvg
+        >>> simulate(Run(algorithm=FedAvg(aggregate=Nearest()), clients=7, until=Until(steps=2))).summary.steps
+        2
     """
 
     @abstractmethod

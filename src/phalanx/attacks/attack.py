@@ -131,15 +131,20 @@ class Attack(CheckedFields):
 
     Attackers draw from random streams of their own, so honest clients draw the same numbers with and without them.  An
     attack has no state: what it does depends only on its fields and arguments.  What an attacker remembers from turn to
-    turn is an argument and a result of `respond`.
+    turn is an argument and a result of `respond`.  A subclass is a frozen dataclass: its fields identify a run.
 
     Examples:
-        >>> class Half(Attack):
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Half(Attack):
         ...     def forge(self, update, knowledge, rng):
         ...         return -update.delta / 2
         >>> honest = Update(client=3, version=0, base=torch.zeros(2), delta=torch.tensor([1.0, 2.0]))
         >>> Half().forge(honest, None, torch.Generator())
         tensor([-0.5000, -1.0000])
+        >>> from phalanx import Run, Until, simulate
+        >>> simulate(Run(attack=Half(), byzantine=2, clients=7, until=Until(steps=2))).summary.steps
+        2
     """
 
     @property
