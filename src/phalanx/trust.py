@@ -30,6 +30,7 @@ class _Policy(NamedTuple):
     allowed: frozenset[str] = frozenset()  # modules that may be imported all the same
     own_folder: bool = False  # whether modules in the current folder are found
     say: Callable[[str], None] | None = None
+    files: bool = True  # whether files that values name are read for their identity
 
 
 OPEN = _Policy(closed=False)  # of a program that says itself what it imports
@@ -38,16 +39,18 @@ _said = set[str]()  # modules that were announced
 
 
 @contextmanager
-def reading(*, trust: bool = False, allowed: frozenset[str] = frozenset()) -> Iterator[None]:
+def reading(*, trust: bool = False, allowed: frozenset[str] = frozenset(), files: bool = True) -> Iterator[None]:
     """Let names in this context be those of Phalanx's public classes only.
 
     Args:
         trust: whether they may be any; a warning, or what `announcing` was given, says what is imported.
         allowed: modules that may be imported all the same, such as those that the caller's own run names.
+        files: whether identities are also of the files that values name, which are read for it.
     """
     before = _policy.get(OPEN)
     opened = trust and not before.closed
-    token = _policy.set(before._replace(closed=not opened, allowed=allowed, say=before.say or warnings.warn))
+    say = before.say or warnings.warn
+    token = _policy.set(before._replace(closed=not opened, allowed=allowed, say=say, files=files))
     try:
         yield
     finally:
@@ -77,6 +80,11 @@ def find_own() -> None:
 def is_closed() -> bool:
     """Return whether only the public classes of Phalanx may be named."""
     return _policy.get(OPEN).closed
+
+
+def reads_files() -> bool:
+    """Return whether a file that a value names may be read for its identity."""
+    return _policy.get(OPEN).files
 
 
 def named(path: str, home: str = "") -> object:

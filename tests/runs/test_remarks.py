@@ -16,9 +16,9 @@ from phalanx.data import PowerLaw
 from phalanx.engine import LostRounds
 from phalanx.models import MLP
 from phalanx.report import write
-from phalanx.runs.missing import lost_rounds
 from phalanx.runs.card import card
 from phalanx.runs.federation import Federation
+from phalanx.runs.missing import lost_rounds
 from phalanx.runs.record import Record
 from phalanx.simulation import Deadline, Late, Lognormal
 from phalanx.weighting import Truncate, truncation_bound

@@ -46,7 +46,7 @@ def evaluate_command(options: Options, console: Console) -> int:
     given = options.draft.make(Evaluating)
     record = _loaded(options, Console(stderr=True, highlight=False, force_jupyter=False) if given.json else console)
     own = (given.module or "").rpartition(".")[0]
-    with reading(trust=options.trust, allowed=frozenset([own])):
+    with reading(trust=options.trust, allowed=frozenset([own]), files=options.trust):
         return _evaluate(record, given, options.file, console)
 
 

@@ -51,6 +51,7 @@ from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
 from phalanx.report.words import duration
 from phalanx.runs.engines import can_begin, with_engine
+from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS
 from phalanx.training.engines import Engine
@@ -188,7 +189,8 @@ def _pack(found: Mapping[str, Reproduction], options: ReproduceOptions, console:
     """Bring the records of a paper into one file; return the exit status."""
     assert options.paper is not None
     store = Store(options.folder / named(found, options.paper, "paper").paper.name)
-    console.print(f"{plural(store.pack(), 'record')} are in {store.packed}.", soft_wrap=True)
+    with exclusive(store.folder.parent, needed=False):
+        console.print(f"{plural(store.pack(), 'record')} are in {store.packed}.", soft_wrap=True)
     return 0
 
 
@@ -222,10 +224,15 @@ def _pages_of(
     assert options.paper is not None
     assert options.experiment is not None
     reproduction, experiments = chosen(found, options.paper, options.experiment)
-    store, manifest = (
-        Store(options.folder / reproduction.paper.name),
-        Manifest(options.folder / reproduction.paper.name),
-    )
+    with exclusive(options.folder / reproduction.paper.name, needed=False):
+        return _pages_in(reproduction, experiments, options, console)
+
+
+def _pages_in(
+    reproduction: Reproduction, experiments: Sequence[Experiment], options: ReproduceOptions, console: Console
+) -> tuple[int, list[Shown]]:
+    folder = options.folder / reproduction.paper.name
+    store, manifest = Store(folder), Manifest(folder)
     pages = _pages(experiments, manifest, options)
     experiments = [e for e in experiments if e.name in pages]
     form = _form(options, store, trains=not options.no_training)

@@ -86,7 +86,7 @@ def compare_command(options: Options, console: Console) -> int:
     if options.target is not None and not 0 < options.target <= 1:
         raise InfeasibleError(f"--target must be an accuracy in (0, 1], got {options.target}.")
     notes = list[str]()
-    with reading(trust=options.trust):
+    with reading(trust=options.trust, files=options.trust):
         traces = [trace for folder in options.runs for trace in _traces(folder, options, notes, console)]
         results = compared(traces, options.name, options.target)
     results = replace(results, notes=(*results.notes, *notes))

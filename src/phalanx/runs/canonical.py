@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from phalanx.fields import in_order
+from phalanx.trust import reads_files
 
 T = TypeVar("T")
 FORM = 3  # version of the canonical form; part of every identity
@@ -159,7 +160,10 @@ def _fields_not_at_default(value: Any, form: Callable[[Any, Any], Any]) -> dict[
 
 
 def _identifying_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    return _forms.of(value, lambda: _fields_not_at_default(value, form) | getattr(value, "file_digests", {}))
+    def found() -> dict[str, Any]:
+        return _fields_not_at_default(value, form) | (getattr(value, "file_digests", {}) if reads_files() else {})
+
+    return _forms.of(value, found)
 
 
 @cache
