@@ -1,14 +1,17 @@
 """`phalanx flower node`: tasks in forks of one process, and no process that outlives the others."""
 
+import json
 import os
 import signal
 import time
 from dataclasses import replace
 
 import flwr.supernode.runtime.run_clientapp as flowers
+import httpx
 import numpy as np
 import pytest
 import torch
+from flwr.supercore.error import ApiErrorCode
 from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 
@@ -89,6 +92,42 @@ def test_without_its_files_it_does_not_begin(tmp_path, capsys):
         said = capsys.readouterr().err
         assert "There is no file" in said
         assert missing in said
+
+
+@pytest.fixture
+def waited(monkeypatch):
+    """The seconds that a node has waited, which nobody waits."""
+    slept = [0.0]
+    monkeypatch.setattr(nodes.time, "monotonic", lambda: sum(slept))
+    monkeypatch.setattr(nodes.time, "sleep", slept.append)
+    return slept
+
+
+def refusing(times, code):
+    """Return a function that takes a node after so many refusals."""
+
+    def activate(client, request):
+        if (left := next(refusals, None)) is None:
+            return client, request
+        answer = httpx.Response(412, text=json.dumps({"code": code, "detail": f"No, {left}."}))
+        raise httpx.HTTPStatusError("412", request=httpx.Request("POST", "https://127.0.0.1"), response=answer)
+
+    refusals = iter(range(times))
+    return activate
+
+
+def test_a_node_that_is_not_taken_yet_asks_again_and_says_so(waited, capsys):
+    code = int(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)
+    assert nodes.patiently(refusing(7, code))("client", "request") == ("client", "request")
+    assert sum(waited) == 7 * nodes.PAUSE
+    assert capsys.readouterr().out.count("does not take this node yet: this node ended less than a minute ago") == 7
+
+
+@pytest.mark.parametrize(("code", "seconds"), [(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED, nodes.PATIENCE), (0, 0)])
+def test_a_node_gives_up_after_a_while_and_at_once_where_time_does_not_help(waited, code, seconds):
+    with pytest.raises(httpx.HTTPStatusError):
+        nodes.patiently(refusing(100, int(code)))("client", "request")
+    assert sum(waited) == seconds
 
 
 def until(fact, seconds=300.0):

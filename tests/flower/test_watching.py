@@ -21,6 +21,7 @@ import phalanx
 from flower.federations import QUICK, SMALL, at_nodes, coordinator, honest, roster_of
 from phalanx.aggregators import TrimmedMean
 from phalanx.algorithms import FedAvg
+from phalanx.cli import flower
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError, Progress, Verdict
 from phalanx.data import LognormalSizes
@@ -198,7 +199,25 @@ def test_without_a_terminal_each_line_of_the_history_is_a_line_of_text(tmp_path,
     assert len(out) == 3
     assert "not used: 1 (far away; -0.1)  lost: 2 (no answer within 60 s)" in out[1]
     assert out[2] == "The run ended, and it is not known how."
+
+
+def test_a_run_that_has_just_been_started_is_waited_for(tmp_path, monkeypatch, capsys):
+    def look(_):
+        if made:
+            made.pop().mkdir()
+            (tmp_path / "run" / "summary.json").write_text("{}")
+
+    made = [tmp_path / "run"]
+    monkeypatch.setattr(flower.time, "sleep", look)
+    assert main(["flower", "watch", str(tmp_path / "run")]) == 1
+    assert f"There is no folder {tmp_path / 'run'} yet: " in capsys.readouterr().out
+    monkeypatch.setattr(flower, "PATIENCE", 0)
     assert main(["flower", "watch", str(tmp_path / "none")]) == 2
+    out = capsys.readouterr()
+    assert "Waiting for it, 0 s at most." in out.out
+    assert f"There is no folder {tmp_path / 'none'}. Name that of a run" in out.err
+    assert main(["flower", "watch", str(tmp_path / "none" / "run")]) == 2
+    assert "Waiting" not in capsys.readouterr().out, "for what nobody makes"
 
 
 @pytest.mark.parametrize(("ending", "said"), [("finished", None), ("failed", "The run failed: RuntimeError: no disk")])
@@ -574,6 +593,11 @@ def test_the_status_says_what_is_promised_and_what_is_wrong_at_the_moment(tmp_pa
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path / "state"))) as grid:
         coordinate(grid, coordinator(PLAN, folder=tmp_path, observers=[observer]))
     assert {one.promise for one in seen} == {Record.load(tmp_path).summary.promise.text[0]}
+    with suppress(KeyboardInterrupt), InProcessGrid(at_nodes(honest(PLAN, tmp_path / "others"))) as grid:
+        coordinate(grid, coordinator(PLAN, folder=tmp_path / "resumed", observers=[stop]))
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path / "others"))) as grid:
+        coordinate(grid, coordinator(PLAN, folder=tmp_path / "resumed"))
+    assert live.status(tmp_path / "resumed").promise == seen[-1].promise
     outage = msgspec.structs.replace(seen[-1], notice="outage: 2 of 4 [bold]clients")
     text = shown(live.view(outage, HISTORY))
     assert "outage: 2 of 4 [bold]clients" in text

@@ -421,6 +421,13 @@ def test_attackers_by_name_are_one_run(given):
         Federation(plan)
 
 
+@pytest.mark.parametrize("given", [(0,), ("siteA", 1), [2], "siteA", (None,)])
+def test_attackers_are_named_by_a_tuple_of_texts(given, monkeypatch):
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
+    with pytest.raises(InfeasibleError, match=r"a tuple of their names, such as \('Basel', 'Lyon'\), got "):
+        run(attack=SignFlip(), clients=4, byzantine=given)
+
+
 def test_one_of_the_named_must_be_honest():
     with pytest.raises(ValueError, match="byzantine names 3 clients, and one of the 3 must be honest"):
         run(attack=SignFlip(), byzantine=("a", "b", "c"))

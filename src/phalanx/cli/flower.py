@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -63,6 +64,7 @@ DATA = "data"  # folder of the shares of the digits
 SETTINGS = "up.json"  # the settings of the last `up` in a folder
 STEPS = 5  # of the demonstration
 EXCLUSIONS = ("not enrolled", "excluded", "suspended", "revoked")  # events of an audit trail
+PATIENCE = 60  # seconds in which a run that has been started makes its folder
 LONGEST = 1500  # characters of a log that are shown
 CENTURY = 36_500  # days
 
@@ -241,10 +243,14 @@ def cause(log: str) -> str:
 
 def watch(options: Options, console: Console) -> int:
     """Show a live view of a run, until it is over; return 0 if it finished, and 1 otherwise."""
-    if not options.folder.is_dir():
-        raise InfeasibleError(
-            f"There is no folder {options.folder}. Name that of a run, as the coordinator's `folder` says."
-        )
+    folder, deadline = options.folder, time.monotonic() + PATIENCE
+    if not folder.exists() and folder.parent.is_dir():
+        what = f"There is no folder {folder} yet: a run that has just been started makes it"
+        console.print(escape(f"{what}. Waiting for it, {PATIENCE} s at most."), soft_wrap=True)
+        while not folder.exists() and time.monotonic() < deadline:
+            time.sleep(live.LOOK)
+    if not folder.is_dir():
+        raise InfeasibleError(f"There is no folder {folder}. Name that of a run, as the coordinator's `folder` says.")
     live.follow(options.folder, console, lambda: live.ended(options.folder))
     status = live.status(options.folder)
     ending, why = (None, "") if status is None else (status.ending, status.why)

@@ -11,10 +11,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 import flwr.supercore.superexec.run_superexec as superexec
 from flwr.supercore.constant import TaskType
@@ -25,6 +27,10 @@ from typing_extensions import override
 POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # environment variable: how often the executor asks for a task, in seconds
 INTERVAL = "0.2"  # in place of Flower's one second
 HOST, PORT = "127.0.0.1", 9094  # where the SuperNode listens for its executor: Flower's defaults
+PATIENCE = (
+    120  # seconds in which it tries to be taken by its SuperLink: that of a node that has just ended takes a minute
+)
+PAUSE = 10  # seconds between two tries
 IMPORTED = ("torch", "flwr.supernode.runtime.run_clientapp", "phalanx.flower", "phalanx.flower.client")
 
 
@@ -96,14 +102,38 @@ def run(arguments: Sequence[str], host: str = HOST, port: int = PORT) -> None:
         host: at which it listens for its executor.
         port: likewise.
     """
-    from flwr.supernode.cli import flower_supernode  # noqa: PLC0415  (the executor has no use for it)
+    from flwr.supernode.cli import flower_supernode  # noqa: PLC0415  (the executor has no use for them)
+    from flwr.supernode.fleet_http_client import FleetHttpClient  # noqa: PLC0415
 
+    FleetHttpClient.ActivateNode = patiently(FleetHttpClient.ActivateNode)  # type: ignore[method-assign]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     command = [sys.executable, "-m", "phalanx.flower.node", address, str(os.getpid())]
     executor = subprocess.Popen(command)
     threading.Thread(target=partial(_end_with, executor), daemon=True).start()
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process", "--host", host, "--port", str(port)]
     flower_supernode()
+
+
+def patiently(activate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a function that asks a SuperLink to take a node, again and again for `PATIENCE` seconds if it does not."""
+    import httpx  # noqa: PLC0415  (the executor has no use for them)
+    from flwr.supercore.error import ApiErrorCode, FlowerError  # noqa: PLC0415
+
+    def ask(client: Any, request: Any) -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return activate(client, request)
+            except httpx.HTTPStatusError as error:
+                found = FlowerError.from_json(error.response.text)
+                refused = found is not None and found.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED
+                if not refused or time.monotonic() + PAUSE > deadline:
+                    raise
+            why = "this node ended less than a minute ago, or its public key is not registered"
+            print(f"The SuperLink does not take this node yet: {why}. Next try in {PAUSE} s.", flush=True)
+            time.sleep(PAUSE)
+
+    return ask
 
 
 def _end_with(executor: subprocess.Popen[bytes]) -> None:

@@ -139,6 +139,8 @@ class StatusBoard:
         """See `CatchingUp`."""
         for step in history:
             self._take_in(step.verdicts, step.conduct)
+            if step.promise is not None:
+                self._promise = step.promise.text[0]
 
     def _take_in(self, verdicts: Mapping[int, Verdict], conduct: Mapping[int, Conduct]) -> None:
         """Note who is excluded, and who is suspicious."""

@@ -112,6 +112,12 @@ class Run(LoopSettings):
     def __post_init__(self) -> None:
         if isinstance(self.model, nn.Module):
             object.__setattr__(self, "model", GivenModule(self.model))
+        given: Any = self.byzantine
+        if isinstance(given, str) or (isinstance(given, (tuple, list)) and not all(isinstance(n, str) for n in given)):
+            raise InfeasibleError(
+                "byzantine must be a number or a share of clients, or a tuple of their names, such as "
+                f"('Basel', 'Lyon'), got {given!r}."
+            )
         if isinstance(self.byzantine, tuple):
             names = [part.strip() for each in self.byzantine for part in each.split(",")]
             object.__setattr__(self, "byzantine", tuple(sorted({*names} - {""})))
