@@ -105,7 +105,7 @@ def run(arguments: Sequence[str], host: str = HOST, port: int = PORT) -> None:
     from flwr.supernode.cli import flower_supernode  # noqa: PLC0415  (the executor has no use for them)
     from flwr.supernode.fleet_http_client import FleetHttpClient  # noqa: PLC0415
 
-    FleetHttpClient.ActivateNode = patiently(FleetHttpClient.ActivateNode)  # type: ignore[method-assign]
+    FleetHttpClient.ActivateNode = patiently(FleetHttpClient.ActivateNode)  # type: ignore[method-assign, assignment]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     command = [sys.executable, "-m", "phalanx.flower.node", address, str(os.getpid())]
     executor = subprocess.Popen(command)
