@@ -25,6 +25,8 @@ ALLOWED = {  # what is used of the internals of a package
     },
     "numba": {"numba.core.cgutils", "llvmlite.ir", "llvmlite.binding.get_host_cpu_features"},
     "flwr": {
+        "flwr.supercore.error.ApiErrorCode",
+        "flwr.supercore.error.FlowerError",
         "flwr.supercore.inflatable.inflatable_object.get_all_nested_objects",
         "flwr.supercore.inflatable.inflatable_object.get_object_body",
         "flwr.supercore.inflatable.inflatable_object.get_object_children_ids_from_object_content",
