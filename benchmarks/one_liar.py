@@ -1,8 +1,9 @@
 """What one liar of four costs the others: real hospitals, each of which lies in turn, and rules that four can use.
 
 python benchmarks/one_liar.py [--seeds 5]
+python benchmarks/one_liar.py --seeds 3 --impute median --lr 0.1 --hidden 32 [--rounds 8]   # as examples/flower trains
 
-Heart disease of four hospitals (docs/tutorials/heart), 20 rounds.  The accuracy is that of each honest hospital on its
+Heart disease of four hospitals (docs/tutorials/heart).  The accuracy is that of each honest hospital on its
 own test patients.  A row: the mean over honest hospitals, seeds and who lies; the worst liar's mean; the honest
 hospital that loses most to a liar, in the mean of the seeds; how often the liar is called suspicious, and some honest
 hospital.
@@ -25,14 +26,6 @@ from phalanx.models import MLP
 from phalanx.weighting import AsReported, Ignore
 
 HOSPITALS = sorted(Path(__file__).parents[1].glob("docs/tutorials/heart/*.csv"))
-TABLES = CSV(
-    str(HOSPITALS[0].parent / "*.csv"), label="target", missing=("?",), impute="indicator",
-    class_names={"healthy": (0,), "ill": (1, 2, 3, 4)},
-)  # fmt: skip
-PLAN = Run(
-    data=TABLES, partition=Natural(), clients=len(HOSPITALS), model=MLP((16,)),
-    training=LocalSGD(epochs=2, batch_size=16, lr=0.05), until=Until(20), suspicion=True,
-)  # fmt: skip
 RULES: dict[str, Algorithm] = {
     "mean, sizes as reported": FedAvg(Mean(), AsReported()),
     "median": FedAvg(Median(), Ignore()),
@@ -49,6 +42,18 @@ LIES = {
 }
 
 
+def plan_of(given: argparse.Namespace) -> Run:
+    """Return the plan without a liar."""
+    tables = CSV(
+        str(HOSPITALS[0].parent / "*.csv"), label="target", missing=("?",), impute=given.impute,
+        class_names={"healthy": (0,), "ill": (1, 2, 3, 4)},
+    )  # fmt: skip
+    return Run(
+        data=tables, partition=Natural(), clients=len(HOSPITALS), model=MLP((given.hidden,)),
+        training=LocalSGD(epochs=2, batch_size=16, lr=given.lr), until=Until(given.rounds), suspicion=True,
+    )  # fmt: skip
+
+
 def outcome(plan: Run) -> tuple[dict[int, float], set[int]]:
     """Return the accuracy of each honest hospital on its own test patients, in percent, and who is suspicious."""
     record = simulate(plan)
@@ -62,13 +67,18 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--impute", choices=("indicator", "median"), default="indicator")
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--hidden", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=20)
+    given = parser.parse_args()
+    seeds = range(given.seeds)
     warnings.simplefilter("ignore")  # what the runs do not promise is what is measured
     names = [path.stem for path in HOSPITALS]
     print("| rule | lie | without it | mean | worst liar | worst hospital | liar named | honest named |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for rule, algorithm in RULES.items():
-        plan = replace(PLAN, algorithm=algorithm)
+        plan = replace(plan_of(given), algorithm=algorithm)
         clean = {seed: outcome(replace(plan, seed=seed))[0] for seed in seeds}
         before = statistics.mean(share for each in clean.values() for share in each.values())
         for lie, attack in LIES.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx import InfeasibleError, Record, Run, Study, Until, simulate
+from phalanx import InfeasibleError, Record, Run, Until, simulate
 from phalanx.cli.main import main
 from phalanx.flower.audit import set_aside
 from phalanx.models import MLP
@@ -232,10 +232,13 @@ def test_the_digest_of_a_configuration_is_that_of_its_summary(received):
 def test_a_second_study_or_page_of_a_paper_in_a_folder_is_refused(tmp_path, monkeypatch, capsys):
     """Its records are written whole each, and its pages are not."""
     monkeypatch.setattr("sys.path", [*sys.path, str(Path(__file__).parents[1] / "experiments" / "reproduce")])
-    study = Study(Run(clients=2, model=MLP(()), until=Until(1)), {"participation": [1.0]}, name="two")
-    with exclusive(tmp_path / "two"), pytest.raises(InfeasibleError, match="Another process writes in"):
-        study.run(tmp_path / "two")
-    assert [*(tmp_path / "two").rglob("*")] == []
+    (tmp_path / "two.yaml").write_text(
+        "base: {clients: 2, until: {steps: 1}}\ngrid: {participation: [1.0]}\nseeds: 1\n"
+    )
+    with exclusive(tmp_path / "two"):
+        assert main(["study", str(tmp_path / "two.yaml"), "--folder", str(tmp_path / "two")]) == 2
+        assert "Another process writes in" in capsys.readouterr().err
+        assert [path.name for path in (tmp_path / "two").iterdir()] == [LOCK]
     toy = ["reproduce", "toy-paper", "figure1", "--package", "toy_papers", "--folder", str(tmp_path)]
     with exclusive(tmp_path / "toy-paper"):
         assert main(toy) == 2

@@ -53,7 +53,7 @@ from phalanx.flower.register import SERVED
 from phalanx.flower.status import STATUS
 from phalanx.flower.upload_counter import ASKED
 from phalanx.runs.checkpoint import Header, peek
-from phalanx.runs.files import AUDIT
+from phalanx.runs.files import AUDIT, replacing
 from phalanx.runs.lock import LOCK, exclusive
 from phalanx.runs.models import MODEL
 from phalanx.runs.record import CHECKPOINT, SUMMARY, Record
@@ -174,9 +174,8 @@ def _begin(options: Options, folder: Path, results: Path, console: Console) -> i
             where = f" after step {stopped.step}" if stopped is not None else ""
             console.print(f"Starts over. The stopped run{where} is removed, except its audit trail.")
         clear(results)
-        partial = note.with_suffix(".partial")
-        partial.write_text(json.dumps(settings), encoding="utf-8")
-        partial.replace(note)
+        with replacing(note) as file:
+            file.write(json.dumps(settings).encode())
     return 0
 
 

@@ -26,6 +26,7 @@ from phalanx.experiments.shown.text import terminal_table
 from phalanx.experiments.store import Store
 from phalanx.experiments.study import Study
 from phalanx.experiments.trace import Trace
+from phalanx.runs.lock import exclusive
 from phalanx.runs.record import Record
 from phalanx.trust import UntrustedError, reading
 from phalanx.wording import plural, visible
@@ -66,13 +67,16 @@ def _train(study: Study, folder: Path, options: Options, console: Console) -> No
     """Carry out the missing runs.
 
     Raises:
+        InfeasibleError: another process writes in the folder.
         KeyboardInterrupt: the user stopped it; its notes say what is kept.
     """
     store, where = Store(folder), data_dir(options.data_dir)
     means = Means(where, options.device, resume=not options.again)
     workers = partial(workers_of, options.jobs, options.ray, store, means)
+    run = partial(study.run, folder, data_dir=where, device=options.device, again=options.again, console=console)
     try:
-        study.run(folder, data_dir=where, device=options.device, again=options.again, console=console, workers=workers)
+        with exclusive(folder, needed=False):
+            run(workers=workers)
     except KeyboardInterrupt as stop:
         kept = len(list(store.folder.glob("*.json")))
         stop.add_note(f"{plural(kept, 'record')} are kept in {store.folder}.")

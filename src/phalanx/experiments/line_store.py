@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -13,6 +12,7 @@ from msgspec import Meta
 from phalanx.experiments.trace import MOST, Trace
 from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.canonical import source
+from phalanx.runs.files import replacing
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS, Provenance
 from phalanx.wording import shown
@@ -149,7 +149,6 @@ def _lines(path: Path) -> Iterator[str]:
         raise ValueError(f"{path} holds no records: its text is not UTF-8. Restore the file.") from error
     if text and not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        with replacing(path) as file:
+            file.write(text.encode())
     yield from text.splitlines()

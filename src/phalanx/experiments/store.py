@@ -8,7 +8,6 @@ kill loses nothing.  `Store.pack` brings these files into a single one, compress
 
 import gzip
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from phalanx.experiments.trace import Trace
 from phalanx.reading import LARGEST_LINES, unzipped
+from phalanx.runs.files import replacing
 from phalanx.runs.plan import Run
 from phalanx.runs.summary import unusable
 
@@ -122,9 +122,8 @@ class Store:
             json.dumps({"identity": t.identity} | t.form, allow_nan=False, separators=(", ", ": ")) + "\n"
             for t in traces
         )
-        partial = self.packed.with_suffix(f".{os.getpid()}.partial")
-        partial.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-        partial.replace(self.packed)
+        with replacing(self.packed) as file:
+            file.write(gzip.compress(text.encode(), 9, mtime=0))
         self._lines = None
         for path, stamp in stamps.items():
             if path.stat().st_mtime_ns == stamp:  # not written again since

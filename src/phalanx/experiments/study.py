@@ -17,7 +17,6 @@ from phalanx.experiments.results import Results, Row
 from phalanx.experiments.store import Store
 from phalanx.experiments.tuning import Tuning
 from phalanx.experiments.worst import FOUND, NAMED, NONE, Carried, MissingRunsError, Sought, WorstOf, search, with_worst
-from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
 from phalanx.wording import is_path, plural, shown
 
@@ -215,15 +214,11 @@ class Study:
             again: whether runs that have a record are repeated.
             console: shows the progress; standard error if not given.
             workers: starts what carries out the runs, in place of processes of this machine.
-
-        Raises:
-            InfeasibleError: another process writes in the folder.
         """
         where, store = Path(data_dir) if data_dir else None, Store(Path(folder or self.folder))
         means = Means(where, device, resume=not again)
         start = workers or partial(local_workers, jobs, store, means)
-        locked = exclusive(store.folder.parent, needed=False)
-        with locked, Carrier(store, start, where, console, again=again) as carried:
+        with Carrier(store, start, where, console, again=again) as carried:
             return self.found(carried, store.folder.parent)
 
     def results(self, folder: Path | str | None = None) -> Results:

@@ -5,7 +5,6 @@ excluded clients, so that hundreds of runs fit in one folder and can be drawn wi
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
@@ -16,6 +15,7 @@ import msgspec
 
 from phalanx.reading import LARGEST_PART, contents
 from phalanx.runs.canonical import identity_of, source
+from phalanx.runs.files import replacing
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import Provenance, provenance
 from phalanx.runs.record import Record
@@ -187,10 +187,9 @@ class Trace:
     def save(self, path: Path) -> None:
         """Write the trace, so that a kill leaves either all of it or nothing; equal traces give equal bytes."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
         lines = (f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in self.form.items())
-        partial.write_text("{" + ",\n ".join(lines) + "}\n", encoding="utf-8")
-        partial.replace(path)
+        with replacing(path) as file:
+            file.write(("{" + ",\n ".join(lines) + "}\n").encode())
 
     @property
     def form(self) -> dict[str, Any]:

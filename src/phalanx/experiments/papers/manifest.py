@@ -1,13 +1,13 @@
 """The records from which the pages of a paper are made: `manifest.json` in its folder of results."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from phalanx.experiments.papers.experiment import SCALES
+from phalanx.runs.files import replacing
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,8 @@ class Manifest:
         """Write the records of a page, in place of an older entry."""
         pages = self._pages() | {f"{experiment}-{form}": page}
         entries = (f" {json.dumps(name)}: {json.dumps(_form(pages[name]))}" for name in sorted(pages))
-        partial = self.path.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="utf-8")
-        partial.replace(self.path)
+        with replacing(self.path) as file:
+            file.write(("{\n" + ",\n".join(entries) + "\n}\n").encode())
 
     def _pages(self) -> dict[str, Page]:
         if not self.path.is_file():
