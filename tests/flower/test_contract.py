@@ -248,10 +248,12 @@ def test_the_record_of_a_deployment_takes_tables(tmp_path, capsys, monkeypatch):
         ("predict", folder, "--data", tmp_path / "new.csv", "-o", tmp_path / "out.csv"),
         ("evaluate", folder, "--data", tmp_path / "new.csv", "--json"),
         ("export", folder, "--format", "onnx", "-o", tmp_path / "model.onnx"),
-        ("verify", folder),
     ]
     for command in commands:
         assert main([*map(str, command)]) == 0, capsys.readouterr().err
+    assert main(["verify", str(folder)]) == 2, "its coordinator has no key, so that nobody has co-signed its trail"
+    said = capsys.readouterr().out
+    assert "Integrity: not known." in said
     found = pd.read_csv(tmp_path / "out.csv")
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")

@@ -104,7 +104,8 @@ def test_cheap_records_come_out_again():
     assert len(drawn) >= EACH
     for one in drawn:
         again = Trace.of(one.plan, simulate(one.plan, data_dir=DATA))
-        if not conditions(one.trace, again):
+        same_processor = one.trace.provenance.processor == again.provenance.processor
+        if same_processor and not conditions(one.trace, again):
             largest = max(differences(one.trace, again).values(), default=0.0)
             assert largest <= ROUNDING, one.name
         assert (again.status, again.steps) == (one.trace.status, one.trace.steps), one.name
