@@ -63,7 +63,6 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path, brow
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("zensical") is None, reason="zensical is not installed")
 def test_zensical_builds_the_same_pages_without_a_warning(tmp_path):
     subprocess.run([sys.executable, str(ROOT / "docs" / "assets" / "hook.py"), str(tmp_path)], cwd=ROOT, check=True)
     done = subprocess.run(

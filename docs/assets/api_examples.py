@@ -227,9 +227,7 @@ def written(code: str, package: str) -> str:
     stored = {node.id for node in nodes if not isinstance(node.ctx, ast.Load)} | {
         name for node in ast.walk(tree) for name in (getattr(node, "name", None), getattr(node, "arg", None)) if name
     }
-    used = {node.id for node in nodes} - {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
-        n.id for n in nodes
-    } - stored
+    used = {node.id for node in nodes} - stored
     homes: dict[str, str] = {}
     for place, names in [*public().items(), (package, public()[package])]:
         homes |= {name: place for name in names if name not in public()["phalanx"] or place in ("phalanx", package)}

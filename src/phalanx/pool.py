@@ -52,6 +52,7 @@ class Died(NamedTuple):
 
     worker: Any
     why: str
+    halted: bool = False  # from outside, so that its job has no part in it
 
 
 Happening = Given | Said | Done | Again | Failed
@@ -90,7 +91,7 @@ class WorkerPool(ABC):
         """End a worker, even in the middle of a job."""
 
     @abstractmethod
-    def surrender(self, deaths: int, why: str) -> Exception | None:
+    def surrender(self, deaths: int, died: Died) -> Exception | None:
         """Return the error of a job over which so many workers have died; None if another one is given it."""
 
     def do(self, jobs: Sequence[Any], pause: float = 1.0) -> Iterator[Happening]:
@@ -131,11 +132,11 @@ class WorkerPool(ABC):
         match message:
             case Ready(worker):
                 self.workers[worker] = []
-            case Died(worker, why):
+            case Died(worker, why) as died:
                 lost = self.workers.pop(worker)
                 deaths.update(lost)
                 for job in lost:
-                    if (error := self.surrender(deaths[job], why)) is None:
+                    if (error := self.surrender(deaths[job], died)) is None:
                         todo.appendleft(job)
                         yield Again(job, why)
                     else:

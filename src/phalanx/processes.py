@@ -28,7 +28,6 @@ from phalanx.signals import ignore_stop_signals
 CONTEXT = multiprocessing.get_context("spawn")  # a fork of a process that has used torch or numba can hang
 STOPPED, AWAKE = 10, 1.0  # looks at a process, so many seconds apart at least, of which each finds it stopped
 STILLBORN = 3  # processes in a row that die before they are ready, after which no more are started
-ASLEEP = "and did not go on, so that it was ended"
 SCRIPT = (
     "A script that starts processes does so below the line `if __name__ == '__main__':`, since each of them reads the "
     "script when it begins."
@@ -119,7 +118,8 @@ class Processes(WorkerPool):
             if self._stopped[connection] >= STOPPED:
                 self.stop(connection)
                 self.workers.setdefault(connection, [])
-                yield Died(connection, f"The process {process.pid} was stopped by a signal {ASLEEP}.")
+                why = f"The process {process.pid} was stopped by a signal and did not go on, so that it was ended."
+                yield Died(connection, why, halted=True)
 
     def _next(self, connection: Connection) -> Message:
         try:
@@ -151,9 +151,9 @@ class Processes(WorkerPool):
         return code
 
     @override
-    def surrender(self, deaths: int, why: str) -> Exception | None:
+    def surrender(self, deaths: int, died: Died) -> Exception | None:
         """See `WorkerPool`: a job that ended its process would most likely end the next one."""
-        return None if ASLEEP in why and deaths == 1 else ConnectionError(why)
+        return None if died.halted and deaths == 1 else ConnectionError(died.why)
 
 
 class _Pickler(ForkingPickler):

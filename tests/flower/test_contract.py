@@ -251,6 +251,9 @@ def test_the_record_of_a_deployment_takes_tables(tmp_path, capsys, monkeypatch):
     ]
     for command in commands:
         assert main([*map(str, command)]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--data", str(tmp_path / "new.csv")]) == 0
+    assert "clinic-0" not in capsys.readouterr().out, "rows of nobody say nothing of a single hospital"
     assert main(["verify", str(folder)]) == 2, "its coordinator has no key, so that nobody has co-signed its trail"
     said = capsys.readouterr().out
     assert "Integrity: not known." in said

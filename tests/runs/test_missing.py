@@ -1,6 +1,9 @@
 """Whose updates a result lacks, who never came, and whose accuracy has fallen."""
 
+from types import SimpleNamespace
+
 from phalanx.core import ROUND_LOST, ClientReport, Verdict
+from phalanx.runs.card import _by_clients
 from phalanx.runs.missing import LISTED, counts, gone, lost_rounds, never, subset
 from phalanx.runs.reports import fallen
 from phalanx.runs.schema import ClientRecord, Exclusion, StepRecord
@@ -37,6 +40,21 @@ def test_who_never_enrolled_is_named():
     assert never({}) == ""
     assert never({2: "Lyon", 0: ""}) == "Never enrolled: client 0, 2 (Lyon)."
     assert never(dict.fromkeys(range(LISTED + 2), "")).endswith(f"{LISTED - 1}, and 2 more.")
+
+
+def test_the_card_says_of_which_steps_the_reports_are_and_whose():
+    def said(*steps):
+        history = [
+            StepRecord(step=k, version=k, seconds=0.0, reports={i: ClientReport(50, 0.5, share)})
+            for k, i, share in steps
+        ]
+        clients = {1: ClientRecord(name="Lyon"), 2: ClientRecord()}
+        return _by_clients(SimpleNamespace(history=history, summary=SimpleNamespace(clients=clients)))
+
+    assert said() == "none"
+    stale = said((2, 1, 0.9), (7, 2, 0.8), (8, 2, 0.5))
+    assert "each in its last step, 2 to 8, and nobody has checked: client 2 50.0 %, Lyon 90.0 %" in stale
+    assert "reported in step 3, and nobody" in said((3, 1, 0.9))
 
 
 def test_rounds_without_a_result_are_counted_and_so_are_accepted_updates():

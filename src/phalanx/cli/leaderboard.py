@@ -59,10 +59,8 @@ def leaderboard_command(options: Options, console: Console) -> int:
     own = None if options.defence is None else _own(options.defence)
     defences = _chosen(options.only) if own is None else [own]
     folder = options.folder if own is None else OWN
-    writes = not (options.no_training or options.estimate)
-    with (
-        exclusive(folder, needed=False) if writes else nullcontext()
-    ):  # records name others by the number of their line
+    alone = nullcontext() if options.no_training or options.estimate else exclusive(folder, needed=False)
+    with alone:  # records name their machine by the number of a line
         store = _store(tier, folder, options)
         found = _rank(tier, defences, store, options, console)
     if found is None:

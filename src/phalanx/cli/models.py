@@ -168,7 +168,7 @@ def _show(record: Record, models: Models, found: Scores, test: Dataset, console:
         console.print(_classes(found.model, honest, test))
     if (confused := _confused(found, test)) is not None and len(confused) <= MATRIX:
         console.print(_matrix(confused, test))
-    if found.clients:
+    if _differ(record, models.index, found, test):
         console.print(_clients(record, models.index, found, test))
 
 
@@ -261,6 +261,13 @@ def _classes(model: Score, honest: list[Score], test: Dataset) -> Table:
     if (more := sum(map(bool, counts)) - table.row_count) > 0:
         table.add_row(f"and {more} more")
     return table
+
+
+def _differ(record: Record, index: ModelIndex, found: Scores, test: Dataset) -> bool:
+    """Return whether there is anything to say of single clients: models, or examples or labels, of their own."""
+    clients, owned = record.summary.clients, _owned(record, found.clients, test)
+    own = (_own(clients.get(i), score, test, owned=owned) for i, score in found.clients.items())
+    return len({index.file(i) for i in found.clients}) > 1 or not all(map(math.isnan, own))
 
 
 def _clients(record: Record, index: ModelIndex, found: Scores, test: Dataset) -> Table:

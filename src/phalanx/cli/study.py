@@ -73,10 +73,10 @@ def _train(study: Study, folder: Path, options: Options, console: Console) -> No
     store, where = Store(folder), data_dir(options.data_dir)
     means = Means(where, options.device, resume=not options.again)
     workers = partial(workers_of, options.jobs, options.ray, store, means)
-    run = partial(study.run, folder, data_dir=where, device=options.device, again=options.again, console=console)
+    how = {"data_dir": where, "device": options.device, "again": options.again, "console": console}
     try:
         with exclusive(folder, needed=False):
-            run(workers=workers)
+            study.run(folder, workers=workers, **how)
     except KeyboardInterrupt as stop:
         kept = len(list(store.folder.glob("*.json")))
         stop.add_note(f"{plural(kept, 'record')} are kept in {store.folder}.")

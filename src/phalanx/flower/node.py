@@ -27,9 +27,7 @@ from typing_extensions import override
 POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # environment variable: how often the executor asks for a task, in seconds
 INTERVAL = "0.2"  # in place of Flower's one second
 HOST, PORT = "127.0.0.1", 9094  # where the SuperNode listens for its executor: Flower's defaults
-PATIENCE = (
-    120  # seconds in which it tries to be taken by its SuperLink: that of a node that has just ended takes a minute
-)
+PATIENCE = 120  # seconds in which it tries to be taken; for a minute a SuperLink believes that an ended node is there
 PAUSE = 10  # seconds between two tries
 IMPORTED = ("torch", "flwr.supernode.runtime.run_clientapp", "phalanx.flower", "phalanx.flower.client")
 

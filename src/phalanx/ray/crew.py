@@ -274,10 +274,10 @@ class Crew(WorkerPool):
         ray.kill(worker)
 
     @override
-    def surrender(self, deaths: int, why: str) -> Exception | None:
+    def surrender(self, deaths: int, died: Died) -> Exception | None:
         if deaths < TRIES:
             return None
         return ConnectionError(
             f"{TRIES} workers have died over it, one after the other, as they do when memory runs out: use fewer "
-            f"workers, or larger machines. The last: {why}"
+            f"workers, or larger machines. The last: {died.why}"
         )

@@ -130,14 +130,17 @@ def _evaluation(record: "Record") -> str:
 
 def _by_clients(record: "Record") -> str:
     """Return what clients reported where the coordinator measured nothing."""
-    found = spread({client: each.last for client, each in reported(record.history).items()})
+    last, known = reported(record.history), record.summary.clients
+    found = spread({client: each.last for client, each in last.items()})
     if not found.values:
         return "none"
-    lowest, middle, highest = found.in_words
-    reports = plural(len(found.values), "client")
+    of = sorted(found.values, key=lambda client: found.values[client])
+    each = [f"{known[i].name if i in known and known[i].name else f'client {i}'} {found.text(i)}" for i in of[:SHOWN]]
+    steps = {last[i].step for i in of}
+    when = f"in step {max(steps)}" if len(steps) == 1 else f"each in its last step, {min(steps)} to {max(steps)}"
     return (
-        f"none of the last model. {reports} reported the {found.metric} of the model before its last step, each on "
-        f"examples of its own: {lowest}, median {middle}, {highest}; nobody has checked that"
+        f"none of the last model. {found.metric.capitalize()} on examples of their own, of the model before, that "
+        f"clients reported {when}, and nobody has checked: {', '.join(each)}{' ...' if len(of) > SHOWN else ''}"
     )
 
 

@@ -205,10 +205,8 @@ def compare(folder: Path, name: str, hash_of: Callable[[str], str] | None = None
         sentence = f"{name} has no evidence: nothing shows who sent which update, and what was made of it."
         return EvidenceComparison((*known.findings, *kept), (sentence,), proves=False, parties=known.parties)
     history, others = _guarded(HISTORY, partial(_history, folder, known)), [*_files(folder, known, hash_of)]
-    signatures, checked = (
-        [*_run(name, known), *_end(folder, name, known), *_signatures(name, known)],
-        find_spec("cryptography") is not None,
-    )
+    signatures = [*_run(name, known), *_end(folder, name, known), *_signatures(name, known)]
+    checked = find_spec("cryptography") is not None
     signed = [client for one in known.lines.values() for client in one.evidence.signed]
     files = len(known.last.evidence.files) if known.last is not None else 0
     parts = [f"{plural(len(known.lines), 'line')} of the history"]

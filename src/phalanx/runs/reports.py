@@ -55,13 +55,17 @@ class ReportSpread(NamedTuple):
             return "-", "-", "-"
         order = sorted(self.values, key=lambda client: (self.values[client], client))
         lowest, highest = order[0], order[-1]
-        of = {client: f"{self._text(self.values[client])} ({client})" for client in (lowest, highest)}
+        of = {client: f"{self.text(client)} ({client})" for client in (lowest, highest)}
         return of[lowest], self.median, of[highest]
 
     @property
     def median(self) -> str:
         """The median in words."""
         return self._text(median(self.values.values())) if self.values else "-"
+
+    def text(self, client: int) -> str:
+        """Return the value of a client in words."""
+        return self._text(self.values[client])
 
     def _text(self, value: float) -> str:
         return percent(value) if self.metric == "accuracy" else f"{value:.3g}"

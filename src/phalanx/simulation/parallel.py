@@ -163,8 +163,9 @@ class Learners(Processes):
             self._desks[self.begin(Learner(*self._make, desk))] = desk
 
     @override
-    def surrender(self, deaths: int, why: str) -> Exception:
-        return ConnectionError(why)
+    def surrender(self, deaths: int, died: Died) -> Exception:
+        """See `WorkerPool`: the run goes on in one process."""
+        return ConnectionError(died.why)
 
     def ready(self) -> bool:
         """Return whether all processes that were started are ready for jobs."""
