@@ -231,6 +231,18 @@ def test_co_signatures_of_others_than_the_evidence_names_are_none(whose, folder)
     assert all(what in finding.what for finding in found.findings)
 
 
+def test_a_client_that_was_taken_out_of_the_list_is_named(folder):
+    path = folder / "run" / "witnesses.json"
+    left = json.loads(path.read_bytes())["clients"]
+    del left["1"]
+    path.write_bytes(as_json({int(client): Witness(**found) for client, found in left.items()}))
+    seal(folder / "run", {})
+    found = verify(folder / "run")
+    (finding,) = found.findings
+    assert (finding.kind, finding.what, finding.clients) == ("missing", "lacks a client that has co-signed", (1,))
+    assert (found.completeness, found.status) == ("no", 1)
+
+
 def test_a_list_of_witnesses_that_is_written_otherwise_is_named(folder):
     path = folder / "run" / "witnesses.json"
     path.write_bytes(path.read_bytes() + b"\n")

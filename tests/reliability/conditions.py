@@ -200,7 +200,7 @@ CONDITIONS = (
         "if found.name not in parties.names.get(client, {found.name}):",
         "if False:",
     ),
-    ALTERED(
+    W(
         "a client without co-signature is not missed",
         "runs/witnessed.py",
         "{*entries, *parties.co_signers}",
