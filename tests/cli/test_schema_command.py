@@ -176,3 +176,22 @@ def test_a_file_without_names_becomes_no_schema_and_no_cell_of_it_is_said(called
     assert not (tmp_path / "schema.json").exists()
     Path(tmp_path / "site.csv").write_text("\n".join([names, *lines]))
     assert called("init", "site.csv", "--target", "target")[0] == 0
+
+
+def test_a_pooled_scaling_needs_its_acceptance_and_a_liar_is_named(called, tmp_path):
+    assert called("init", HEART / "cleveland.csv", *INIT)[0] == 0
+    for k in range(3):
+        assert called("statistics", HEART / "cleveland.csv", "-o", f"{k}.json")[0] == 0
+    forged = json.loads((tmp_path / "2.json").read_text())
+    forged["columns"]["age"]["mean"] = 1e9
+    (tmp_path / "2.json").write_text(json.dumps(forged))
+    files = ("0.json", "1.json", "2.json")
+    status, _, err = called("scale", *files, "--rule", "pooled")
+    assert status == 2
+    assert "accept that by name: --accept 'pooled scaling'" in err
+    status, out, _ = called("scale", *files, "--rule", "pooled", "--accept", "pooled scaling")
+    assert status == 0
+    assert "error: 2.json is left out in column 'age': its mean 1e+09 is outside of the bounds" in out
+    assert "scaled.json: pooled from 3 sites" in out
+    assert "; no site may lie: it is of all rows together. sha256:" in out
+    assert "age" in Schema.load(tmp_path / "scaled.json").pooled

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from phalanx.cli.main import main
 from phalanx.data import Schema
-from phalanx.data.table_statistics import ColumnStatistics, SiteStatistics, rounded, scaled_by, statistics_of
+from phalanx.data.table_columns import Scaling
+from phalanx.data.table_impossible import rounded, spread_apart, wrong_counts
+from phalanx.data.table_statistics import ColumnStatistics, SiteStatistics, pooled, scaled_by, statistics_of
 
 HEART = Path(__file__).parents[2] / "docs" / "tutorials" / "heart"
 TEXT = """{"fields": [
@@ -95,7 +97,7 @@ def test_a_table_that_does_not_fit_tells_nothing(tmp_path):
 # --- what the sites agree on
 
 possible = st.tuples(st.floats(0, 99), st.floats(0, 100)).map(
-    lambda ends: (sum(ends) / 2, max(abs(ends[0] - ends[1]) / 2, 1e-3))  # those of half of the rows at each end
+    lambda ends: (sum(ends) / 2, max(abs(ends[0] - ends[1]) / 2, 1.0))  # those of half of the rows at each end
 )
 
 
@@ -113,8 +115,9 @@ def test_liars_in_the_minority_leave_the_scaling_within_what_honest_sites_say(da
             found = scaling(made, name)[part]
             assert min(own) * (1 - 1e-11) <= found <= max(own) * (1 + 1e-11)
     assert made.tolerates == (min(made.known.values()) - 1) // 2
-    assert made.known["free"] == len(sites)
-    assert made.known["x"] == len(sites) - sum(one.error for one in made.findings)
+    for name in ("x", "free"):
+        assert made.known[name] == len(sites) - sum(one.error and one.name == name for one in made.findings)
+    assert not [one for one in made.findings if one.error and int(one.site) < n]
 
 
 def test_the_scaling_is_the_median_and_fills_gaps():
@@ -132,6 +135,104 @@ def test_statistics_that_no_values_within_the_bounds_have_are_left_out_and_said(
     assert scaling(made) == (40, 8)
     assert [(one.code, one.name) for one in made.findings if one.error] == [("impossible", "x")]
     assert "liar is left out in column 'x'" in made.findings[0].sentence
+
+
+HONEST = {"a": saying(40, 8), "b": saying(44, 12), "c": saying(41, 9)}
+CANNOT_BE = {  # what is wrong, and the columns in which it is found; "" is the whole site
+    "negative rows": ({"rows": -5}, "it has -5 rows", [""]),
+    "rows that are not rounded": ({"rows": 102}, "it has 102 rows, which is no multiple of 5", [""]),
+    "too few rows": ({"rows": 15, "classes": {"no": 15, "yes": 0}}, "it has 15 rows, fewer than 20", [""]),
+    "a negative class": ({"classes": {"no": -50, "yes": 150}}, "it has -50 rows", [""]),
+    "a class above the rows": ({"classes": {"no": 105, "yes": 0}}, "it has 105 rows of class 'no', of 100", [""]),
+    "classes above the rows": ({"classes": {"no": 60, "yes": 60}}, "its classes have 120 rows, and it has 100", [""]),
+    "classes below the rows": ({"classes": {"no": 50, "yes": 40}}, "its classes have 90 rows, and it has 100", [""]),
+    "missing above the rows": ({"missing": 105}, "105 values are missing in 100 rows", ["x", "free"]),
+    "negative missing": ({"missing": -5}, "-5 values are missing in 100 rows", ["x", "free"]),
+    "missing where none is": ({"missing": 5}, "5 values are missing, and the schema has none missing", ["free"]),
+    "a mean of too few": ({"missing": 90}, "it has a mean of fewer than 20 values", ["x"]),
+    "a mean alone": ({"deviation": None}, "it has one of mean and deviation", ["x", "free"]),
+    "NaN": ({"mean": float("nan")}, "it has mean nan", ["x", "free"]),
+    "an infinite deviation": ({"deviation": float("inf")}, "and deviation inf", ["x", "free"]),
+    "a negative deviation": ({"deviation": -1.0}, "and deviation -1", ["x", "free"]),
+    "a mean below": ({"mean": -3.0}, "its mean -3 is outside of the bounds 0 to 100", ["x"]),
+    "a mean above": ({"mean": 101.0}, "its mean 101 is outside of the bounds 0 to 100", ["x"]),
+    "a deviation": ({"mean": 50.0, "deviation": 54.0}, "is above 50, the largest within the bounds 0 to 100", ["x"]),
+    "a deviation beside its mean": ({"mean": 99.0, "deviation": 15.0}, "its deviation 15 is above 1", ["x"]),
+    "a spread above all": ({"deviation": 1500.0}, "its deviation is 1500, and that of all other sites 8", ["free"]),
+    "a spread below all": ({"deviation": 0.07}, "its deviation is 0.07, and that of all other sites 8", ["x", "free"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["median", "pooled"])
+@pytest.mark.parametrize("kind", CANNOT_BE)
+def test_what_cannot_be_is_refused_named_and_not_used(kind, rule):
+    change, why, where = CANNOT_BE[kind]
+    column = ColumnStatistics(**{"mean": 40.0, "deviation": 8.0} | {k: v for k, v in change.items() if k in
+                              ("mean", "deviation", "missing")})  # fmt: skip
+    whole = {k: v for k, v in change.items() if k in ("rows", "classes")}
+    liar = msgspec.structs.replace(saying(40, 8), columns={"x": column, "free": column}, **whole)
+    made, without = (scaled_by(SCHEMA, sites, rule) for sites in (HONEST | {"liar": liar}, HONEST))
+    found = [one for one in made.findings if one.code == "impossible"]
+    assert {one.site for one in found} == {"liar"}
+    named = [one for one in found if why in one.sentence]
+    assert [one.name for one in named] == where
+    assert all(one.sentence.startswith("liar is left out") for one in named)
+    for name in where if where != [""] else ("x", "free"):
+        assert scaling(made, name) == scaling(without, name)
+    assert made.counted == (("a", "b", "c") if where == [""] else ("a", "b", "c", "liar"))
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.data())
+def test_honest_tables_never_have_statistics_that_cannot_be(tmp_path_factory, data):
+    """Whatever a table holds that fits the schema: sites of one population, of 20 rows or more."""
+    folder, sites = tmp_path_factory.mktemp("sites"), {}
+    kind = data.draw(st.sampled_from(["uniform", "normal", "heavy", "two", "grid"]))
+    low, high = sorted(data.draw(st.tuples(st.floats(0, 100), st.floats(0, 100))))
+    for k in range(data.draw(st.integers(1, 5))):
+        n, rng = data.draw(st.integers(20, 90)), np.random.default_rng(data.draw(st.integers(0, 10**6)))
+        drawn = {"uniform": rng.uniform(low, high, n), "normal": rng.normal(low, high - low, n), "grid":
+                 rng.integers(int(low), int(high) + 1, n), "heavy": low + rng.pareto(1.5, n) * (high - low),
+                 "two": rng.choice([low, high], n)}[kind]  # fmt: skip
+        x = np.clip(drawn.astype(float), 0, 100)
+        x[rng.random(n) < data.draw(st.floats(0, 1))] = np.nan
+        x[0] = low
+        y = rng.choice(["no", "yes"], n, p=[share := data.draw(st.floats(0, 1)), 1 - share])
+        sites[str(k)] = told(folder, table(k, n, x=x, y=y))
+    made = scaled_by(SCHEMA, sites)
+    assert [one.sentence for one in made.findings if one.error] == []
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6).filter(lambda counts: sum(counts) >= 20))
+def test_counts_of_an_honest_table_always_add_up(counts):
+    assert wrong_counts(rounded(sum(counts)), {str(k): rounded(count) for k, count in enumerate(counts)}) == ""
+
+
+def test_two_sites_apart_are_two_opinions():
+    """Of two nobody can say which one lies."""
+    assert spread_apart({"a": 1.0, "b": 1e6}) == {}
+    assert [*spread_apart({"a": 1.0, "b": 1e6, "c": 2.0})] == ["b"]
+    assert spread_apart({"a": 1.0, "b": 100.0, "c": 2.0}) == {}
+
+
+def test_pooled_figures_are_those_of_all_rows_together():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(1e6 * k, k + 1, 50 + 20 * k) for k in range(4)]
+    mean, deviation = pooled([Scaling(mean=p.mean(), deviation=p.std()) for p in parts], [len(p) for p in parts])
+    every = np.concatenate(parts)
+    assert mean == pytest.approx(every.mean(), rel=1e-13)
+    assert deviation == pytest.approx(every.std(), rel=1e-12)
+
+
+def test_one_liar_moves_a_pooled_scaling_and_not_a_median():
+    sites = {**HONEST, "liar": msgspec.structs.replace(saying(1e6, 9), rows=10**6, classes={"no": 10**6, "yes": 0})}
+    median, pool = (scaled_by(SCHEMA, sites, rule) for rule in ("median", "pooled"))
+    assert 40 <= scaling(median, "free")[0] <= 44
+    assert scaling(pool, "free")[0] > 9e5
+    assert (median.tolerates, pool.tolerates) == (1, 0)
+    assert pool.promise == "no site may lie: it is of all rows together"
+    assert (median.schema.pooled, pool.schema.pooled) == ((), ("x", "free"))
+    assert Schema.parse(pool.schema.json, "again").pooled == ("x", "free")
 
 
 def test_all_that_a_table_can_tell_is_possible(tmp_path):

@@ -1,6 +1,7 @@
 """Hospitals with tables and one schema: right inputs by name, or no part in the federation, and never a guess."""
 
 import dataclasses
+import html
 import json
 import logging
 import time
@@ -19,13 +20,14 @@ from phalanx.algorithms import FedAvg, Private
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
 from phalanx.data import CSV, Dataset, Parquet, Schema
+from phalanx.data.table_impossible import rounded
 from phalanx.data.table_schema import UnfitTableError
-from phalanx.data.table_statistics import rounded
 from phalanx.flower import Coordinator, InProcessGrid, Malformed, Participant, client_app, codec, coordinate
 from phalanx.flower.audit import read
 from phalanx.flower.contract import CODES, refusal
 from phalanx.flower.gate import MISFIT, received
 from phalanx.models import MLP
+from phalanx.runs.card import card
 from phalanx.runs.files import AUDIT
 from phalanx.training import Regression
 
@@ -130,6 +132,25 @@ def test_three_sites_of_different_form_train_one_model(tmp_path):
     assert [*found.columns] == ["prediction", "probability of healthy", "probability of ill"]
     shuffled = record.predict(rows[["sex", "state", "age", "pressure"]])
     assert shuffled.equals(found)
+
+
+def test_a_pooled_scaling_is_accepted_by_name_and_audit_card_and_report_say_so(tmp_path):
+    scaling = msgspec.structs.replace(SCHEMA.fields[0].use.scaling, rule="pooled")
+    age = msgspec.structs.replace(SCHEMA.fields[0], use=msgspec.structs.replace(SCHEMA.fields[0].use, scaling=scaling))
+    pooled = msgspec.structs.replace(SCHEMA, fields=(age, *SCHEMA.fields[1:]))
+    apps = {i: client_app(participant(i, tmp_path, schema=pooled)) for i in range(3)}
+    with pytest.raises(InfeasibleError, match=r"The scaling of 'age' is pooled .* accept that by name"):
+        federation(apps, tmp_path, schema=pooled)
+    record = federation(apps, tmp_path, schema=pooled, until=Until(1), accept=("no promise", "pooled scaling"))
+    what = "The scaling of 'age' is pooled over all rows: one site that lied moved it as far as it liked."
+    first, *_ = [entry.why for entry in read(tmp_path / "run" / AUDIT) if entry.event == "accepted"]
+    assert first == what
+    rows = [line for line in card(record).splitlines() if line.startswith("| ") and "---" not in line]
+    assert rows[1] == r"| accepted by name | \[no promise, pooled scaling\] |"
+    assert rows[2] == f"| found before the first step | {what} |"
+    page = tmp_path / "report.html"
+    assert main(["report", str(tmp_path / "run"), "--out", str(page)]) == 0
+    assert f"Before the first step: {what}" in html.unescape(page.read_text())
 
 
 @pytest.mark.slow

@@ -534,7 +534,7 @@ def schema_check() -> Parser:
 
 
 SCHEMA_STATISTICS = "Write what a site tells of its table, so that sites agree on a scaling: rounded means and counts."
-SCHEMA_SCALE = "Set the scaling of a schema to the median of what its sites tell."
+SCHEMA_SCALE = "Set the scaling of a schema to the median of what its sites tell. What cannot be is left out, and said."
 
 
 def schema_statistics() -> Parser:
@@ -556,6 +556,10 @@ def schema_scale() -> Parser:
     _add_schema(parser, default=Path("schema.json"))
     help_ = "The schema to write, which is not that of --schema. (default: %(default)s)"
     parser.add_argument("--out", "-o", type=path, default=Path("scaled.json"), metavar="FILE", help=help_)
+    help_ = "The median of sites, or pooled: of all rows together, which no lie withstands. (default: %(default)s)"
+    parser.add_argument("--rule", choices=("median", "pooled"), default="median", help=help_)
+    help_ = "What is accepted by name: 'pooled scaling', without which --rule pooled is refused."
+    parser.add_argument("--accept", action="append", default=[], choices=("pooled scaling",), help=help_)
     _add_again(parser)
     return parser
 

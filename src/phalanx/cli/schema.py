@@ -17,7 +17,14 @@ from phalanx.data.table_check import TableCheck, examined, in_words, outcome
 from phalanx.data.table_draft import draft
 from phalanx.data.table_files import TableFile, files_of
 from phalanx.data.table_schema import UnfitTableError
-from phalanx.data.table_statistics import LARGEST_STATISTICS, SiteStatistics, scaled_by, statistics_of, together
+from phalanx.data.table_statistics import (
+    LARGEST_STATISTICS,
+    POOLED,
+    SiteStatistics,
+    scaled_by,
+    statistics_of,
+    together,
+)
 from phalanx.data.tables import WHOLE, Dialect, Name
 from phalanx.reading import contents
 from phalanx.runs.files import write
@@ -164,15 +171,24 @@ def statistics_command(options: Options, console: Console) -> int:
 def scale_command(options: Options, console: Console) -> int:
     """Write a schema with the scaling that its sites agree on; return the exit status."""
     schema, out = Schema.load(options.schema), options.out
+    if options.rule == "pooled" and POOLED not in options.accept:
+        raise InfeasibleError(
+            "One site that lies moves a pooled scaling as far as it likes. Leave out --rule pooled, or accept that by "
+            f"name: --accept '{POOLED}'."
+        )
     _check_place(options, "scaled.json", [*options.statistics, options.schema])
     sites = {
         str(file): SiteStatistics.parse(contents(file, LARGEST_STATISTICS), str(file)) for file in options.statistics
     }
-    made = scaled_by(schema, sites)
+    made = scaled_by(schema, sites, options.rule)
     for one in made.findings:
         _say(f"{'error' if one.error else 'remark'}: {one.sentence}", console)
     write(out, made.schema.json)
-    _say(f"{out}: the median of {together([*sites.values()])}; {made.promise}. {made.schema.digest}", console)
+    how = "pooled from" if options.rule == "pooled" else "the median of"
+    _say(
+        f"{out}: {how} {together([sites[name] for name in made.counted])}; {made.promise}. {made.schema.digest}",
+        console,
+    )
     return 0
 
 

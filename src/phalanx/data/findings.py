@@ -39,6 +39,7 @@ class Finding:
         error: whether the result would be wrong; if not, it is a remark.
         rows: number of rows of a table in which it was found; 0 if it is not about rows.
         first: the first of them, from 1; 0 if it is not about rows.
+        site: the site that it is about; empty if it is about none.
     """
 
     code: str
@@ -47,6 +48,7 @@ class Finding:
     error: bool = True
     rows: int = 0
     first: int = 0
+    site: str = ""
 
     @property
     def key(self) -> str:

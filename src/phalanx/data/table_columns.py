@@ -18,6 +18,7 @@ UNTRAINED = "Correct it, or leave out the rows: no model was trained on it"
 LARGEST_WHOLE = 2**53  # above which not every whole number is one of float64
 BOOLEANS = {"true": 1.0, "false": 0.0}
 
+Rule = Literal["median", "pooled"]
 Role = Literal["input", "target", "owner", "dropped"]
 Cells = npt.NDArray[Any]
 
@@ -34,10 +35,12 @@ class Scaling(SchemaMember, frozen=True, kw_only=True):
     Args:
         mean: what is subtracted.
         deviation: what is divided by, above 0.
+        rule: how several sites agreed on it, if they did: "median" of theirs, or "pooled", of all rows together.
     """
 
     mean: float
     deviation: Annotated[float, Meta(gt=0)]
+    rule: Rule = "median"
 
 
 class Imputation(SchemaMember, frozen=True, kw_only=True):

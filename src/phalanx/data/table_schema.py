@@ -195,6 +195,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The classes, by number; empty for targets."""
         return self.target.categories
 
+    @property
+    def pooled(self) -> tuple[str, ...]:
+        """The columns whose scaling is pooled, so that one site that lied moved it as far as it liked."""
+        scaled = ((each.name, each.use.scaling) for each in self.fields)
+        return tuple(name for name, scaling in scaled if scaling is not None and scaling.rule == "pooled")
+
     def missing_in(self, described: Field) -> tuple[str, ...]:
         """Return the words for a missing value in a column."""
         return self.missing_values if described.missing_values is None else described.missing_values

@@ -2,7 +2,7 @@
 
 A site sends a small file.  Of a column it holds mean and deviation, without the outer twentieths and rounded to two
 digits, and about how many values there are; no minimum, no maximum, no text.  A site may lie: the median over sites
-stays within what honest ones say, as long as fewer than half of them lie.
+stays within what honest ones say, as long as fewer than half of them lie.  What no table can have is left out.
 """
 
 import math
@@ -14,14 +14,15 @@ import numpy as np
 from msgspec import Meta, field
 
 from phalanx.data.findings import Finding
-from phalanx.data.table_columns import Field, Scaling, SchemaMember
+from phalanx.data.table_columns import Field, Rule, Scaling, SchemaMember
 from phalanx.data.table_draft import LEAST_KNOWN, scaling_of, unit_question
 from phalanx.data.table_files import TableFile
+from phalanx.data.table_impossible import rounded, spread_apart, wrong_column, wrong_counts
 from phalanx.data.table_schema import Schema
 from phalanx.reading import from_json
 from phalanx.wording import plural
 
-ROUNDED = 5  # to which numbers of rows are rounded; fewer are 0
+POOLED = "pooled scaling"  # by which a schema with the rule "pooled" is accepted
 LARGEST_STATISTICS = 1_000_000  # bytes of a file of statistics
 
 Count = Annotated[int, Meta(ge=0)]
@@ -81,30 +82,33 @@ class Scaled(NamedTuple):
     Args:
         schema: the schema.
         findings: what does not fit, by site and column.
-        known: by column whose scaling is set, the number of sites that it is the median of.
+        known: by column whose scaling is set, the number of sites whose figures it is made of.
+        counted: the sites whose numbers of rows can be.
+        rule: by which it is made.
     """
 
     schema: Schema
     findings: tuple[Finding, ...]
     known: Mapping[str, int]
+    counted: tuple[str, ...]
+    rule: Rule = "median"
 
     @property
     def tolerates(self) -> int:
         """The number of sites that may lie, and leave each scaling within what the others say."""
+        if self.rule == "pooled":
+            return 0
         return min(((count - 1) // 2 for count in self.known.values()), default=0)
 
     @property
     def promise(self) -> str:
         """The same in words, with the column that fewest sites know."""
+        if self.rule == "pooled":
+            return "no site may lie: it is of all rows together"
         liars = plural(self.tolerates, "site") if self.tolerates else "no site"
         column, count = min(self.known.items(), key=lambda item: item[1], default=("", 0))
         fewest = f": column {column!r} is known at {plural(count, 'site')}" if {*self.known.values()} != {count} else ""
         return f"{liars} may lie{fewest}"
-
-
-def rounded(rows: int) -> int:
-    """Return a number of rows to the nearest multiple of 5; 0 for fewer than 5."""
-    return ROUNDED * round(rows / ROUNDED) if rows >= ROUNDED else 0
 
 
 def statistics_of(schema: Schema, path: str, source: TableFile | None = None) -> SiteStatistics:
@@ -142,83 +146,108 @@ def _numbers(schema: Schema) -> list[Field]:
     return [each for each in (*schema.inputs_of, schema.target) if each.use.scaling is not None]
 
 
-def scaled_by(schema: Schema, sites: Mapping[str, SiteStatistics]) -> Scaled:
-    """Return a schema with the median of the sites' means and deviations as its scaling, and as what fills gaps.
+def scaled_by(schema: Schema, sites: Mapping[str, SiteStatistics], rule: Rule = "median") -> Scaled:
+    """Return a schema with the scaling that sites agree on, and with its mean as what fills gaps.
 
-    Statistics that no values within the bounds can have are left out, and said.
+    Statistics that cannot be are left out, and said; see `phalanx.data.table_impossible`.
 
     Args:
         schema: the schema.
         sites: by name.
+        rule: "median" of the sites' means and deviations; or "pooled": those of all rows together, in which one site
+            that lies moves each figure as far as it likes.
 
     Raises:
         ValueError: statistics are of another schema, or of other columns or classes, or there are none.
     """
-    wanted = {each.name for each in _numbers(schema)}
+    numbers = {each.name: each for each in _numbers(schema)}
     for name, site in sites.items():
         if site.schema != schema.digest:
             raise ValueError(f"{name} has statistics by the schema {site.schema[:80]!r}, expected {schema.digest}.")
-        if {*site.columns} != wanted:
+        if {*site.columns} != {*numbers}:
             raise ValueError(f"{name} does not have the statistics of the columns with a scaling. Make the file again.")
         if {*site.classes} != {*map(str, schema.labels)}:
             raise ValueError(f"{name} does not have the classes of the schema. Make the file again.")
-    found, fields, known = list[Finding](), list[Field](), dict[str, int]()
+    found, known = list[Finding](), dict[str, int]()
+    counted = {name: site for name, site in sites.items() if not _uncounted(name, site, found)}
+    fields = list[Field]()
     for each in schema.fields:
-        if each.name not in wanted:
+        if each.name not in numbers:
             fields.append(each)
             continue
-        if kept := _known(each, sites, found):
-            fields.append(_agreed(each, kept, found))
+        if kept := _known(each, counted, found):
+            fields.append(_agreed(each, kept, counted, rule, found))
             known[each.name] = len(kept)
             continue
         fields.append(each)
         what = f"No site has statistics of column {each.name!r} that can be: it keeps its scaling."
         found.append(Finding("unknown", each.name, what, error=False))
-    if wanted and not known:
-        raise ValueError("No site has statistics of any column that can be. Keep the schema, or ask for others.")
-    return Scaled(msgspec.structs.replace(schema, fields=tuple(fields)), tuple(found), known)
+    if numbers and not known:
+        said = " ".join(one.sentence for one in found if one.error)
+        raise ValueError(
+            f"No site has statistics of any column that can be. Keep the schema, or ask for others. {said}".rstrip()
+        )
+    return Scaled(msgspec.structs.replace(schema, fields=tuple(fields)), tuple(found), known, tuple(counted), rule)
+
+
+def _uncounted(name: str, site: SiteStatistics, found: list[Finding]) -> bool:
+    """Return whether a site's numbers of rows cannot be; add why."""
+    if why := wrong_counts(site.rows, site.classes):
+        what = f"{name} is left out: {why}, which cannot be."
+        found.append(Finding("impossible", "", what, site=name))
+    return bool(why)
 
 
 def _known(each: Field, sites: Mapping[str, SiteStatistics], found: list[Finding]) -> Mapping[str, Scaling]:
     """Return by site the mean and deviation of a column that can be; add which cannot."""
-    said = {name: site.columns[each.name] for name, site in sites.items()}
     known = dict[str, Scaling]()
-    for name, one in said.items():
-        if one.mean is None or one.deviation is None:
-            continue
-        if not _possible(each, one.mean, one.deviation):
-            what = f"{name} is left out in column {each.name!r}: values within its bounds have no such statistics."
-            found.append(Finding("impossible", each.name, what))
-        else:
+    for name, site in sites.items():
+        one = site.columns[each.name]
+        if why := wrong_column(each, site.rows, one.mean, one.deviation, one.missing):
+            what = f"{name} is left out in column {each.name!r}: {why}, which cannot be."
+            found.append(Finding("impossible", each.name, what, site=name))
+        elif one.mean is not None and one.deviation is not None:
             known[name] = Scaling(mean=one.mean, deviation=one.deviation)
-    return known
+    apart = spread_apart({name: own.deviation for name, own in known.items()})
+    for name, why in apart.items():
+        what = f"{name} is left out in column {each.name!r}: {why}. Is it in another unit?"
+        found.append(Finding("impossible", each.name, what, site=name))
+    return {name: own for name, own in known.items() if name not in apart}
 
 
-def _agreed(each: Field, known: Mapping[str, Scaling], found: list[Finding]) -> Field:
-    """Return a column with the median of its sites as scaling; add which sites are far from it."""
-    middle = np.median([[own.mean, own.deviation] for own in known.values()], axis=0)
+def _agreed(
+    each: Field,
+    known: Mapping[str, Scaling],
+    sites: Mapping[str, SiteStatistics],
+    rule: Rule,
+    found: list[Finding],
+) -> Field:
+    """Return a column with the scaling of its sites; add which sites are far from it."""
+    if rule == "pooled":
+        weights = [sites[name].rows - sites[name].columns[each.name].missing for name in known]
+        middle = pooled([*known.values()], weights)
+    else:
+        middle = np.median([[own.mean, own.deviation] for own in known.values()], axis=0).tolist()
     mean, deviation = (float(f"{value:.12g}") for value in middle)
     if question := unit_question(each.name, known):
         found.append(Finding("unit", each.name, question, error=False))
-    scaling, impute = Scaling(mean=mean, deviation=deviation), each.use.impute
+    scaling, impute = Scaling(mean=mean, deviation=deviation, rule=rule), each.use.impute
     if impute is not None and impute.value is not None:
         impute = msgspec.structs.replace(impute, value=mean)
     return msgspec.structs.replace(each, use=msgspec.structs.replace(each.use, scaling=scaling, impute=impute))
 
 
-def _possible(each: Field, mean: float, deviation: float) -> bool:
-    """Return whether values within the bounds of a column can have these, up to their rounding."""
-    if not (math.isfinite(mean) and math.isfinite(deviation)):
-        return False
-    slack = 10.0 ** (math.floor(math.log10(deviation)) - 1) / 2
-    lowest, highest = mean - slack, mean + slack
-    low, high = each.constraints.minimum, each.constraints.maximum
-    if (low is not None and highest < low) or (high is not None and lowest > high):
-        return False
-    if low is None or high is None:
-        return True
-    inner = min(max((low + high) / 2, lowest, low), highest, high)  # the mean that allows the largest deviation
-    return deviation - slack <= math.sqrt(max((inner - low) * (high - inner), 0.0)) * (1 + 1e-9)
+def pooled(known: Sequence[Scaling], rows: Sequence[int]) -> tuple[float, float]:
+    """Return mean and deviation of the values of several sites together (Chan, Golub and LeVeque 1983).
+
+    Args:
+        known: of each site.
+        rows: number of values of each.
+    """
+    total = sum(rows)
+    mean = known[0].mean + math.fsum(n * (own.mean - known[0].mean) for n, own in zip(rows, known, strict=True)) / total
+    squares = (n * (own.deviation**2 + (own.mean - mean) ** 2) for n, own in zip(rows, known, strict=True))
+    return mean, math.sqrt(math.fsum(squares) / total)
 
 
 def together(sites: Sequence[SiteStatistics]) -> str:

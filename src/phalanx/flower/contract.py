@@ -16,8 +16,8 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Schema
 from phalanx.data.findings import Finding
 from phalanx.data.table_files import TableFile
+from phalanx.data.table_impossible import ROUNDED, rounded
 from phalanx.data.table_schema import UnfitTableError
-from phalanx.data.table_statistics import ROUNDED, rounded
 from phalanx.models import Model
 from phalanx.rng import borrowed
 from phalanx.runs.models import ModelInputs

@@ -21,6 +21,8 @@ from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.algorithms.private import secretly
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
 from phalanx.data import Schema
+from phalanx.data.table_columns import LISTED
+from phalanx.data.table_statistics import POOLED
 from phalanx.engine.at_start import promised
 from phalanx.engine.guard import Guard
 from phalanx.engine.participation import Sampler, everyone
@@ -82,8 +84,8 @@ class Coordinator(LoopSettings, UnderContract):
         sample: chooses the clients of a round.
         suspicion: whether updates that stand out are noted, and clients that keep sending such are named suspicious.
             Nobody is excluded for it.
-        accept: what the operator accepts by name. "no promise": that the plan tolerates no attacker; without it, such a
-            plan does not start.
+        accept: what the operator accepts by name. "pooled scaling": a schema whose scaling one lying site can move.
+            "no promise": that the plan tolerates no attacker. Without that, such a plan does not start.
         timeouts: how long the server waits.
         suspension: who is suspended.
         transfer: in which form updates travel.
@@ -134,7 +136,7 @@ class Coordinator(LoopSettings, UnderContract):
     known: Callable[[Sequence[StepRecord]], Population] = unknown
     prefetch: bool = False
     suspicion: bool = True
-    accept: tuple[Literal["no promise"], ...] = ()
+    accept: tuple[Literal["no promise", "pooled scaling"], ...] = ()
     noise: Literal["system", "stream"] = "system"
     models: SavedModels = SavedModels()
     inputs: ModelInputs | None = None
@@ -148,6 +150,11 @@ class Coordinator(LoopSettings, UnderContract):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_outputs(self.module, self.contract, self.buffers)
+        if self.pooled and POOLED not in self.accept:
+            raise InfeasibleError(
+                f"{self.pooled} Take the median (phalanx schema scale), or accept that by name: "
+                f'Coordinator(accept=("{POOLED}",)).'
+            )
         self.training.check(self.algorithm)
         if (how := hiding(self.algorithm)) is not None:
             name = type(how).__name__
@@ -163,6 +170,15 @@ class Coordinator(LoopSettings, UnderContract):
         rule = self.algorithm.rule
         inner = f"({rule.title})" if rule is not None else ""
         return self.name or f"{type(self.algorithm).__name__}{inner}, real clients"
+
+    @property
+    def pooled(self) -> str:
+        """A sentence on the columns whose scaling is pooled; empty if there are none."""
+        columns = () if self.contract is None else self.contract.pooled
+        more = f" and {len(columns) - LISTED} more" if len(columns) > LISTED else ""
+        which = ", ".join(map(repr, columns[:LISTED])) + more
+        what = f"The scaling of {which} is pooled over all rows: one site that lied moved it as far as it liked."
+        return what if columns else ""
 
     def config(self, dimension: int) -> dict[str, Any]:
         """Return the settings that decide whether a run can go on from another's checkpoint."""
@@ -199,10 +215,12 @@ class PromiseCheck:
     Args:
         accept: what is accepted.
         note: takes the event.
+        pooled: what was accepted of the scaling; empty if it is not pooled.
     """
 
     accept: Sequence[str]
     note: Callable[[Note], None]
+    pooled: str = ""
 
     def __call__(self, progress: Progress, /) -> None:
         """Read the promise.
@@ -210,8 +228,12 @@ class PromiseCheck:
         Raises:
             InfeasibleError: nothing is promised, and that is not accepted.
         """
+        if progress.step:
+            return
+        if self.pooled:
+            self.note(Note("accepted", None, self.pooled))
         promise = progress.promise
-        if promise is None or promise.f > 0 or progress.step:
+        if promise is None or promise.f > 0:
             return
         if "no promise" not in self.accept:
             raise InfeasibleError(
@@ -290,6 +312,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         origin.source,
         len(start),
         provenance("cpu", version("flwr")),
+        findings=(coordinator.pooled,) if coordinator.pooled else (),
     )
 
     def who(history: Sequence[StepRecord]) -> Population:
@@ -370,7 +393,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         sizes, how = lambda: transport.register.kept()[0], coordinator.transfer
         models = partial(served_alike, algorithm)
         kept.append(UpdateKeeper(folder, models, sizes, coordinator.guard, sent=transport.sent, transfer=how))
-    check = PromiseCheck(coordinator.accept, audit.note)
+    check = PromiseCheck(coordinator.accept, audit.note, coordinator.pooled)
     if not (algorithm.synchronous or coordinator.suspension.interval):
         warned(HASTE)
     if resumed is not None:

@@ -69,6 +69,10 @@ def _facts(record: "Record") -> Iterator[tuple[str, str]]:
     """Yield the rows of the table."""
     summary, config = record.summary, record.config
     p, index = summary.provenance, record.kept().index
+    if accepted := config.get("accept"):
+        yield "accepted by name", described(accepted)
+    for finding in summary.findings:
+        yield "found before the first step", finding
     yield "trained by", f"{described(config.get('algorithm'))}, {plural(summary.steps, 'step')}, {summary.status}"
     if summary.error:
         yield "why it ended", summary.error
