@@ -11,7 +11,13 @@ from phalanx.flower import Participant, client_app
 def participant(context: Context) -> Participant:
     site = {name: Path(str(path)) for name, path in context.node_config.items() if name in ("key", "table", "schema")}
     return Participant(
-        plan.algorithm, plan.network, plan.training, site["table"], key=site["key"], schema=site["schema"]
+        plan.algorithm,
+        plan.network,
+        plan.training,
+        site["table"],
+        key=site["key"],
+        schema=site["schema"],
+        statistics=bool(context.run_config.get("statistics")),
     )
 
 

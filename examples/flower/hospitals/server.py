@@ -18,6 +18,7 @@ def coordinator(context: Context) -> Coordinator:
         until=Until(int(config["rounds"])),
         folder=Path(str(config["folder"])),
         schema=Path(str(config["schema"])),
+        statistics=bool(config.get("statistics")),  # tell the statistics of tables, and train nothing
         tolerate=plan.LIARS,
         guard=Guard(max_norm=100.0),
         timeouts=Timeouts(answer=120.0),

@@ -76,6 +76,20 @@ class SiteStatistics(SchemaMember, frozen=True, kw_only=True):
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
 
+class NoStatisticsError(ValueError):
+    """No site has statistics that can be.
+
+    Attributes:
+        found: what cannot be.
+    """
+
+    def __init__(self, found: Sequence[Finding]) -> None:
+        said = " ".join(one.sentence for one in found if one.error)
+        what = "No site has statistics of any column that can be. Keep the schema, or ask for others."
+        super().__init__(f"{what} {said}".rstrip())
+        self.found = tuple(found)
+
+
 class Scaled(NamedTuple):
     """A schema whose scaling sites agreed on.
 
@@ -162,12 +176,7 @@ def scaled_by(schema: Schema, sites: Mapping[str, SiteStatistics], rule: Rule = 
     """
     numbers = {each.name: each for each in _numbers(schema)}
     for name, site in sites.items():
-        if site.schema != schema.digest:
-            raise ValueError(f"{name} has statistics by the schema {site.schema[:80]!r}, expected {schema.digest}.")
-        if {*site.columns} != {*numbers}:
-            raise ValueError(f"{name} does not have the statistics of the columns with a scaling. Make the file again.")
-        if {*site.classes} != {*map(str, schema.labels)}:
-            raise ValueError(f"{name} does not have the classes of the schema. Make the file again.")
+        check_schema(schema, name, site)
     found, known = list[Finding](), dict[str, int]()
     counted = {name: site for name, site in sites.items() if not _uncounted(name, site, found)}
     fields = list[Field]()
@@ -183,11 +192,24 @@ def scaled_by(schema: Schema, sites: Mapping[str, SiteStatistics], rule: Rule = 
         what = f"No site has statistics of column {each.name!r} that can be: it keeps its scaling."
         found.append(Finding("unknown", each.name, what, error=False))
     if numbers and not known:
-        said = " ".join(one.sentence for one in found if one.error)
-        raise ValueError(
-            f"No site has statistics of any column that can be. Keep the schema, or ask for others. {said}".rstrip()
-        )
+        raise NoStatisticsError(found)
     return Scaled(msgspec.structs.replace(schema, fields=tuple(fields)), tuple(found), known, tuple(counted), rule)
+
+
+def check_schema(schema: Schema, name: str, site: SiteStatistics) -> None:
+    """Raise `ValueError` if statistics are of another schema, or of other columns or classes.
+
+    Args:
+        schema: the schema.
+        name: of the site, for messages.
+        site: its statistics.
+    """
+    if site.schema != schema.digest:
+        raise ValueError(f"{name} has statistics by the schema {site.schema[:80]!r}, expected {schema.digest}.")
+    if {*site.columns} != {each.name for each in _numbers(schema)}:
+        raise ValueError(f"{name} does not have the statistics of the columns with a scaling. Make the file again.")
+    if {*site.classes} != {*map(str, schema.labels)}:
+        raise ValueError(f"{name} does not have the classes of the schema. Make the file again.")
 
 
 def _uncounted(name: str, site: SiteStatistics, found: list[Finding]) -> bool:

@@ -21,6 +21,7 @@ Lines `recorded`, `resumed` and `ended` have an eleventh, `evidence` (`phalanx.r
 | invalid | an update failed the checks of the transport or of the guard |
 | lost | a task brought nothing |
 | filtered | the algorithm did not use an update |
+| impossible statistics | a site's statistics that no table can have, when sites agree on a scaling; not used |
 | suspicious | updates of a client stand out again and again, under any rule; it is not excluded for that |
 | accepted | what the operator has accepted by name, such as a plan that promises nothing |
 | warning | a guarantee that the run does not have, a fault of the coordinator's side, or any warning of Python's |
@@ -158,7 +159,7 @@ class Audit:
             self._step, self._version = progress.step, progress.state.version
             goes_on = self._waiting is not None and self._resumed
             if self._waiting is not None:
-                self._begin(progress)
+                self._begin(progress.now)
             notes = [*self._notes(progress)]
             if self._path is not None and not goes_on and (found := self._of_step(progress)) is not None:
                 notes.append(Note("recorded", None, evidence=found))
@@ -223,24 +224,30 @@ class Audit:
             size = len(self._tree)
             return size, self._tree.root(size), {old: self._tree.consistency(old, size) for old in sizes}
 
-    def _begin(self, progress: Progress) -> None:
+    def begin(self) -> None:
+        """Write what was noted until now: of what has no steps."""
+        with self._lock:
+            if self._waiting is not None:
+                self._begin(0.0)
+
+    def _begin(self, seconds: float) -> None:
         """Prepare the file: earlier notes, then the line that the run begins, or goes on."""
         waiting, self._waiting = self._waiting or [], None
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if self._resumed:
-            self._recall(progress.step)
+            self._recall(self._step)
         else:
             set_aside(self._path)
-        after = f"goes on after step {progress.step}"
+        after = f"goes on after step {self._step}"
         mark = (
             self._with_end(Note("resumed", None, after))
             if self._resumed
             else Note("begun", None, f"run {found}" if (found := self._session()) else "")
         )
-        now = round(progress.now, 3) if self._resumed else 0.0
-        at = {"seconds": now, "step": progress.step, "version": progress.state.version}
+        now = round(seconds, 3) if self._resumed else 0.0
+        at = {"seconds": now, "step": self._step, "version": self._version}
         self._write([*(msgspec.structs.replace(entry, **at) for entry in waiting), self._entry(mark)])
 
     def _with_end(self, note: Note) -> Note:

@@ -28,6 +28,8 @@ from phalanx.attacks import Answer, Attack, Update
 from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Served, Vector, local_state
 from phalanx.data import Dataset, Schema
 from phalanx.data.table_files import TableFile
+from phalanx.data.table_schema import UnfitTableError
+from phalanx.data.table_statistics import statistics_of
 from phalanx.flower import codec
 from phalanx.flower.codec import COSIGNATURE, WORDS, AnswerMessage, Malformed, TaskMessage, brief
 from phalanx.flower.contract import ClientExamples, UnderContract, check_outputs, examples_of
@@ -79,6 +81,8 @@ class Participant(UnderContract):
         held_out: examples of the client that it does not train on, on `device`. It measures each model that it is sent
             on them, and reports loss, accuracy and their number, signed with its update. None: it reports nothing.
         schema: of the tables of all clients, or its file; the same as the coordinator's, which compares digests.
+        statistics: whether the client tells the coordinator the statistics of its table, as `phalanx schema statistics`
+            writes them, when it enrols.
 
     Raises:
         UnfitTableError: the table does not fit the schema. The coordinator learns the kind, the column and about how
@@ -100,8 +104,14 @@ class Participant(UnderContract):
     task: Task = Classification()
     held_out: Dataset | None = None
     schema: Schema | Path | str | None = None
+    statistics: bool = False
 
     def __post_init__(self) -> None:
+        if self.statistics and (isinstance(self.data, Dataset) or self.contract is None or self.hides):
+            raise InfeasibleError(
+                "statistics are those of a table by a schema, and noise does not hide them. Give data=Path(...) and "
+                "schema, or leave statistics out."
+            )
         if self.examples.held_out is not None and self.hides:
             raise InfeasibleError(
                 "A reported accuracy reveals what the noise of Private or PrivateSGD hides. Leave held_out out, or the "
@@ -138,6 +148,23 @@ class Participant(UnderContract):
         """The examples, of a table as they were when this was made."""
         found = examples_of(self.data, self.contract)
         return found if self.held_out is None else found._replace(held_out=self.held_out)
+
+    def told(self) -> bytes:
+        """Return the statistics of the table, as JSON; empty if the client tells none.
+
+        Raises:
+            InfeasibleError: it has too few rows.
+        """
+        if not self.statistics or self.contract is None or isinstance(self.data, Dataset):
+            return b""
+        file = self.data if isinstance(self.data, TableFile) else None
+        path = str(self.data) if file is None else file.path
+        try:
+            return statistics_of(self.contract, path, file and self.contract.as_site(file)).json
+        except UnfitTableError:
+            raise
+        except ValueError as error:
+            raise InfeasibleError(str(error)) from error
 
     def _stateful(self) -> object:
         """Return what keeps state between two tasks; None if nothing does."""
@@ -402,7 +429,8 @@ class ClientWorker:
     ) -> RecordDict:
         answer = AnswerMessage(task.nonce, public_bytes(self.key), task.version, value, b"")
         schema = self.participant.contract
-        content = codec.answer_content(answer, update, report, "" if schema is None else schema.digest)
+        told = self.participant.told() if task.kind == "enrol" else b""
+        content = codec.answer_content(answer, update, report, "" if schema is None else schema.digest, told)
         if self.coordinator != ANY and (self._head is not None or task.kind == "enrol"):
             line = "" if self._head is None else cosign(self._head, self.key, int(time.time()))
             content[COSIGNATURE] = ConfigRecord({"line": line, "size": self.seen.size(task.session)})

@@ -275,6 +275,7 @@ def answer_content(
     update: ArrayRecord | None = None,
     report: ClientReport | None = None,
     schema: str = "",
+    statistics: bytes = b"",
 ) -> RecordDict:
     """Encode an answer as records.
 
@@ -283,6 +284,7 @@ def answer_content(
         update: the vector.
         report: what the client measured.
         schema: digest of the client's schema; empty if it has none.
+        statistics: of its table, as JSON; empty if it tells none.
     """
     words: dict[str, Any] = {"format": FORMAT, **answer._asdict()}
     records: dict[str, Any] = {WORDS: ConfigRecord(words)}
@@ -293,7 +295,8 @@ def answer_content(
         known = {name: value for name, value in measured.items() if value is not None}
         records[REPORT] = MetricRecord({"examples": report.examples, **known})
     if schema:
-        records[SCHEMA] = ConfigRecord({"digest": schema})
+        told = {"statistics": statistics.decode()} if statistics else {}
+        records[SCHEMA] = ConfigRecord({"digest": schema, **told})
     return RecordDict(records)
 
 
@@ -316,12 +319,19 @@ def read_schema(content: RecordDict) -> str:
     if SCHEMA not in content:
         return ""
     record: Any = content[SCHEMA]
-    if type(record) is not ConfigRecord or record.keys() != {"digest"}:
+    if type(record) is not ConfigRecord or record.keys() - {"statistics"} != {"digest"}:
         raise Malformed(f"record {SCHEMA!r} is a {type(record).__name__}, expected a ConfigRecord with a digest")
     digest = record["digest"]
     if type(digest) is not str or not DIGEST.fullmatch(digest):
         raise Malformed(f"the schema's digest is {brief(repr(digest))}, expected sha256: and 64 digits")
     return digest
+
+
+def read_statistics(content: RecordDict) -> bytes | None:
+    """Return the statistics of the client's table in an answer, as JSON of unknown origin; None if it tells none."""
+    record: Any = content.get(SCHEMA, {})
+    told: Any = record.get("statistics")
+    return None if told is None else told.encode(errors="replace") if type(told) is str else b""
 
 
 def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> ClientReport | None:

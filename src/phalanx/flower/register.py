@@ -71,6 +71,7 @@ class Register:
         schema: of the tables of all clients; None: there is none.
         key: private key of the coordinator, or its file; see `coordinator_key`.
         head: of the audit trail; None while there is none.
+        keeps_statistics: whether the statistics that clients tell of their tables are kept.
 
     Raises:
         ValueError: the roster is none, or its coordinator's key is not there.
@@ -89,6 +90,7 @@ class Register:
         schema: Schema | None = None,
         key: Ed25519PrivateKey | Path | None = None,
         head: HeadOf = no_head,
+        keeps_statistics: bool = False,
     ) -> None:
         self._head = head
         self._shown = dict[int, list[int]]()  # sizes of the heads that a client may hold, the oldest first
@@ -96,6 +98,8 @@ class Register:
         self.clock = clock or AwakeClock()
         self.grid, self.timeouts, self.suspension, self._came, self._tell = grid, timeouts, suspension, came, tell
         self.schema = schema
+        self.keeps_statistics = keeps_statistics
+        self.statistics = dict[int, bytes]()  # of tables, unchecked, the first that each client told
         self.session = ""  # names the run
         self.step = 0  # of the run, the last that was done
         self.notice = ""  # what is wrong at the moment on the coordinator's side, and what to do
@@ -487,6 +491,8 @@ class Register:
         if reply.content.keys() - {codec.SCHEMA, codec.COSIGNATURE} != {codec.WORDS}:
             raise Malformed(f"client {member} says who it is in {len(reply.content)} records, expected one")
         self._check_held(member, codec.read_cosignature(reply.content)[1])
+        if self.keeps_statistics and (told := codec.read_statistics(reply.content)) is not None:
+            self.statistics.setdefault(member.id, told)
         size = answer.value
         if type(size) is str:
             return member, brief(size, LONGEST_SIZE)

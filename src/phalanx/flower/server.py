@@ -35,6 +35,7 @@ from phalanx.flower.identity import Roster
 from phalanx.flower.logs import Form, WarningLog, configure_logs, log_fields, logged_warnings
 from phalanx.flower.metrics import HOST, PrometheusMetrics
 from phalanx.flower.record import ENGINE, population, unknown
+from phalanx.flower.statistics import gather
 from phalanx.flower.status import STATUS, StatusBoard
 from phalanx.flower.suspension import Suspension
 from phalanx.flower.timeouts import Timeouts
@@ -111,6 +112,8 @@ class Coordinator(LoopSettings, UnderContract):
             the models, so that `phalanx predict`, `evaluate` and `export` take tables.
         key: private key of the coordinator, by which it signs each task, or its file; None: `coordinator.pem` next to
             the file of the roster, where `phalanx flower coordinator` puts it.
+        statistics: whether nothing is trained, and clients tell the statistics of their tables: the schema that they
+            agree on lies in `statistics/schema.json` of the folder. Clients need `Participant(statistics=True)`.
         keep_updates: whether each step's updates are kept in the folder, for `phalanx replay`. Each takes as many bytes
             as travelled, and says something about its client's data: who can read the folder can read them.
     """
@@ -145,10 +148,15 @@ class Coordinator(LoopSettings, UnderContract):
     schema: Schema | Path | str | None = None
     key: Ed25519PrivateKey | Path | None = None
     keep_updates: bool = False
+    statistics: bool = False
 
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.statistics and (self.contract is None or self.folder is None):
+            raise InfeasibleError(
+                "statistics are those of tables by a schema. Give schema and folder, or leave it out."
+            )
         check_outputs(self.module, self.contract, self.buffers)
         if self.pooled and POOLED not in self.accept:
             raise InfeasibleError(
@@ -476,6 +484,9 @@ def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> S
         configure_logs(made.log)
         return_freed_memory()  # this process is the app's own
         with passing_signals_on():
-            coordinate(grid, made)
+            if made.statistics:
+                gather(grid, made)
+            else:
+                coordinate(grid, made)
 
     return app
