@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from phalanx import Run, simulate
-from phalanx.core import Progress
+from phalanx.engine.observer import Progress
 from phalanx.experiments.papers.experiment import reproductions
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.runs.federation import Federation

@@ -23,9 +23,10 @@ import phalanx
 from phalanx.algorithms import FedAsync
 from phalanx.algorithms.fedasync import FedAsyncState
 from phalanx.attacks import Attack, Replay
-from phalanx.core import Progress, Until, Updates, Vector
+from phalanx.core import Until, Updates, Vector
 from phalanx.data import Dataset
 from phalanx.engine import LoopSettings
+from phalanx.engine.observer import Progress
 from phalanx.models import MLP
 from phalanx.simulation import Availability, Constant, Crashes, Deadline, Latency, Lognormal, OnOff, Simulation
 from phalanx.training.local import LocalTask

@@ -38,8 +38,8 @@ from rounds import MARK, cpu_seconds
 
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, ByzantineCFL, Catalyst, FedAvg, Standalone
-from phalanx.core import Progress
 from phalanx.data import Dataset, InMemory
+from phalanx.engine.observer import Progress
 from phalanx.models import MLP, SattlerCNN
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.runs.federation import Federation

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from phalanx.experiments.papers.comparison import Rendering, Table
+from phalanx.experiments.papers.comparison import Table
 from phalanx.experiments.papers.experiment import SCALES, Context, Exhibit, Scale
+from phalanx.experiments.papers.rendering import Rendering
 from phalanx.runs.plan import Run
 
 ASPECTS = (

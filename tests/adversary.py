@@ -14,8 +14,9 @@ import torch
 import phalanx
 from compositions import ALGORITHMS, PARTICIPATION, PREPROCESSING, WRAPPERS
 from phalanx.aggregators import Aggregator, Median
-from phalanx.core import Arrivals, InfeasibleError, Reply, StalledError, Until
+from phalanx.core import InfeasibleError, StalledError, Until
 from phalanx.engine import LoopSettings, LostRounds, Participation
+from phalanx.engine.connection import Arrivals, Reply
 from phalanx.rng import numpy_generator
 
 N, D = 12, 20

@@ -191,7 +191,7 @@ def carried_out(plan: Run) -> Promise:
         availability=plan.availability,
         deadline=plan.deadline,
     )
-    seen = list[phalanx.core.Progress]()
+    seen = list[phalanx.engine.observer.Progress]()
     with warnings.catch_warnings(action="ignore"):
         phalanx.run(
             plan.algorithm,

@@ -1,7 +1,6 @@
 """What imports what: no circles among modules, and every room of the library only uses those on lower floors.
 
-A room is a package or module right below `phalanx`.  Imports in functions count as well, those for
-types only do not.
+A room is a package or module right below `phalanx`.  Imports in functions count as well, and those for types.
 """
 
 import ast
@@ -42,12 +41,9 @@ def modules(folder):
 
 
 def imported(path, known):
-    """The modules among those known that a file imports, in a function as well, but not for types only."""
-    names, tree = [], ast.parse(path.read_text())
-    for block in tree.body:
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
-            block.body = []
-    for node in ast.walk(tree):
+    """The modules among those known that a file imports, in a function as well, and for types."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -94,9 +90,7 @@ def test_imports_of_all_kinds_are_found(tmp_path):
     (tmp_path / "house").mkdir()
     (tmp_path / "house" / "__init__.py").write_text("from house import cellar\n")
     (tmp_path / "house" / "cellar.py").write_text("import os\ndef dig():\n    from house.attic import rope\n")
-    (tmp_path / "house" / "attic.py").write_text(
-        "from house.cellar import dig\nif TYPE_CHECKING:\n    from house import cellar, lamp\n"
-    )
+    (tmp_path / "house" / "attic.py").write_text("if TYPE_CHECKING:\n    from house.cellar import dig\n")
     known = modules(tmp_path)
     found = {name: imported(path, known) for name, path in known.items()}
     assert found == {"house": {"house.cellar"}, "house.cellar": {"house.attic"}, "house.attic": {"house.cellar"}}

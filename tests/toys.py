@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from phalanx.core import Arrivals, Reply, Setting, Updates, Vector
+from phalanx.core import Setting, Updates, Vector
+from phalanx.engine.connection import Arrivals, Reply
 from phalanx.promises import promise
 
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from papers.byzantine_cfl import setting
-from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Table
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import COLOURS, INK, MUTED
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run

@@ -17,8 +17,9 @@ from papers.clustered_fl.setting import leaves
 from phalanx.algorithms import ClusteredFL, FedAvg
 from phalanx.core import Algorithm, Until
 from phalanx.data import Dataset, Natural, Source, Topics
-from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.comparison import Cell, Table, compared
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import COLOURS, INK, MUTED
 from phalanx.experiments.trace import Trace
 from phalanx.models import MLP

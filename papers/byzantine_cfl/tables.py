@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from papers.byzantine_cfl import setting
-from phalanx.experiments.papers.comparison import Plot, Rendering
 from phalanx.experiments.papers.experiment import Context, Exhibit, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from papers.catalyst import grid, setting
 from phalanx.algorithms import FedAvg
 from phalanx.experiments.papers.claims import Claim, lead
-from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.comparison import Cell, Sample, Table, compared
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import ACCURACY, SECONDS, curves
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run

@@ -7,8 +7,9 @@ possible: it is thrown away, which is Catalyst without its late path; or it coun
 from collections.abc import Mapping, Sequence
 
 from papers.catalyst import rare
-from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.comparison import Cell, Table, compared
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import ACCURACY, SECONDS, curves
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run

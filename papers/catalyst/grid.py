@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from papers.catalyst.setting import ATTACKS, COST, FORMS, METHODS, NONE, name
 from phalanx.experiments.papers.claims import Claim, lead
-from phalanx.experiments.papers.comparison import Cell, ComparedCell, Plot, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.comparison import Cell, ComparedCell, Sample, Table, compared
 from phalanx.experiments.papers.experiment import Context
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import ACCURACY, SECONDS, Axis, Panels, curves
 from phalanx.experiments.trace import Trace
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from papers.catalyst import rare
 from papers.catalyst.populations import COMMON
-from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.comparison import Cell, Table, compared
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import ACCURACY, SECONDS, curves
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from papers.catalyst import setting
 from phalanx.core import Until
-from phalanx.experiments.papers.comparison import Plot, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import Sample, Table
 from phalanx.experiments.papers.experiment import Context, Exhibit, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import COLOURS, DASHES, INK, MARKERS
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run

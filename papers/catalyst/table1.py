@@ -7,8 +7,8 @@ from papers.catalyst import grid, setting
 from papers.catalyst.populations import Subset
 from phalanx.core import Until
 from phalanx.data import CIFAR10, Uniform, WikiText2
-from phalanx.experiments.papers.comparison import Plot, Rendering
 from phalanx.experiments.papers.experiment import Context, Exhibit, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import ACCURACY
 from phalanx.models import ResNet18, WordLSTM, XuLyuCifarCNN
 from phalanx.runs.plan import Run

@@ -9,9 +9,10 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack, Backdoor, Rescale, Together
 from phalanx.core import Until
 from phalanx.data import MNIST, Uniform
-from phalanx.experiments.papers.comparison import Cell, ComparedCell, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import Cell, ComparedCell, Sample, Table
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.papers.published import Published
+from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.models import MLP, CoxCNN
 from phalanx.runs.plan import Run

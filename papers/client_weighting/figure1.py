@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from papers.client_weighting.populations import described_sizes, program_sizes
-from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Table
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
 from phalanx.weighting import TradeOff, concentration, plot_truncation_curve, truncation_bound, truncation_curve

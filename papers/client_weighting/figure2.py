@@ -6,8 +6,9 @@ import numpy as np
 
 from papers.client_weighting import shakespeare
 from papers.client_weighting.populations import described_sizes, program_sizes
-from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Table
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.rng import numpy_generator
 from phalanx.runs.plan import Run

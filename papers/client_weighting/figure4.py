@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from papers.client_weighting import mnist, shakespeare
-from phalanx.experiments.papers.comparison import Plot, Rendering
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import Axis, curves
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run

@@ -6,8 +6,9 @@ from dataclasses import replace
 from papers.client_weighting import mnist
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Gaussian, ModelNegation, Together
-from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.comparison import Cell, Table, compared
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import curves
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run

@@ -21,8 +21,9 @@ import torch
 from numpy.typing import NDArray
 
 from phalanx.clustering import bipartition, max_noise_for_correct_clustering
-from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Table
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import COLOURS, INK
 from phalanx.experiments.trace import Trace
 from phalanx.rng import numpy_generator

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from papers.clustered_fl import setting
-from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Table
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import COLOURS, DASHES, MUTED
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run

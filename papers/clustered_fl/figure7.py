@@ -9,8 +9,9 @@ from papers.clustered_fl.setting import BATCH, CLIENTS, EPOCHS, NEVER, ROOT, TES
 from phalanx.algorithms import ClusteredFL
 from phalanx.core import Until
 from phalanx.data import MNIST, ClassSplit, SwappedLabels
-from phalanx.experiments.papers.comparison import Plot, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import Sample, Table
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import COLOURS, DASHES
 from phalanx.experiments.trace import Trace
 from phalanx.models import MLP, LeNet

@@ -19,8 +19,9 @@ from papers.clustered_fl.stages import (
 )
 from phalanx.data import CIFAR10, MNIST, PermutedLabels
 from phalanx.experiments.papers.claims import Claim
-from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.comparison import Cell, Sample, Table, compared
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.models import MLP, SattlerCifarCNN
 from phalanx.runs.plan import Run

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from papers.clustered_fl.setting import BATCH, CLIENTS, EPOCHS
 from papers.clustered_fl.stages import CFL, FL, Stages, by_group, clusters, drawn, found
 from phalanx.data import AGNews, Natural, Topics
-from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import Cell, Sample, Table
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.models import WordLSTM
 from phalanx.runs.plan import Run

@@ -21,8 +21,9 @@ from papers.rffl.setting import (
     cells,
 )
 from phalanx.experiments.papers.claims import Claim
-from phalanx.experiments.papers.comparison import Rendering, Table
+from phalanx.experiments.papers.comparison import Table
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.fairness import detection
 from phalanx.runs.plan import Run

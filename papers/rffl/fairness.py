@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from papers.rffl.measured import Records, best, compared_by, honest_removed, interval, mean, pairs, signed, traces
 from papers.rffl.setting import FAIR, OURS, SMALLER, SMALLER_MNIST, STANDALONE, Federation, cells
-from phalanx.experiments.papers.comparison import Cell, ComparedCell, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import Cell, ComparedCell, Sample, Table
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.papers.published import Published
+from phalanx.experiments.papers.rendering import Rendering
 from phalanx.runs.plan import Run
 
 WITHOUT = tuple(method for method in FAIR if method != STANDALONE)

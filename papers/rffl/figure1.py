@@ -3,8 +3,9 @@
 from papers.rffl.fairness import grid
 from papers.rffl.measured import Records, compared_by, traces
 from papers.rffl.setting import FAIR, SMALLER_MNIST, SPLITS, cells
-from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Cell, Table
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import Axis, curves
 from phalanx.runs.plan import Run
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from papers.rffl.measured import Records, attackers_removed, honest_removed, traces
 from papers.rffl.setting import FEW, FLIP, RAMP, RIDE, SMALLER_MNIST, UNIFORM, Enemy, Federation, cells
-from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Table
 from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import COLOURS, MUTED
 from phalanx.experiments.trace import Trace
 from phalanx.fairness import detection

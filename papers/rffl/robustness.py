@@ -31,9 +31,10 @@ from papers.rffl.setting import (
     cells,
 )
 from phalanx.experiments.papers.claims import Claim
-from phalanx.experiments.papers.comparison import Cell, Rendering, Table
+from phalanx.experiments.papers.comparison import Cell, Table
 from phalanx.experiments.papers.experiment import Context, Exhibit, Scale
 from phalanx.experiments.papers.published import Published
+from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.fairness import detection
 from phalanx.runs.plan import Run

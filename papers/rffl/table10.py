@@ -2,8 +2,9 @@
 
 from papers.rffl.measured import Records
 from papers.rffl.setting import SIZES
-from phalanx.experiments.papers.comparison import Rendering, Table
+from phalanx.experiments.papers.comparison import Table
 from phalanx.experiments.papers.experiment import SCALES, Context, Scale
+from phalanx.experiments.papers.rendering import Rendering
 from phalanx.runs.plan import Run
 
 TITLE = "Hyper-parameters of all experiments"

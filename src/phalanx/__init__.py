@@ -10,22 +10,11 @@ __version__ = VERSION
 
 if TYPE_CHECKING:
     from phalanx.aggregators import Aggregator
-    from phalanx.core import (
-        Algorithm,
-        Arrivals,
-        InfeasibleError,
-        Local,
-        Progress,
-        Reply,
-        StalledError,
-        Stop,
-        Transport,
-        Until,
-        Updates,
-        Verdict,
-    )
+    from phalanx.core import Algorithm, InfeasibleError, Local, StalledError, Until, Updates, Verdict
+    from phalanx.engine.connection import Arrivals, Reply, Transport
     from phalanx.engine.guard import Guard
     from phalanx.engine.loop import run
+    from phalanx.engine.observer import Progress, Stop
     from phalanx.experiments.study import Study
     from phalanx.runs.plan import Run
     from phalanx.runs.record import Record
@@ -57,11 +46,16 @@ __all__ = [
 
 HOMES = {  # the modules of the names above that are not in `phalanx.core`: torch is imported with the first of them
     "Aggregator": "phalanx.aggregators",
+    "Arrivals": "phalanx.engine.connection",
     "Guard": "phalanx.engine.guard",
     "LocalSGD": "phalanx.training.sgd",
+    "Progress": "phalanx.engine.observer",
     "Record": "phalanx.runs.record",
+    "Reply": "phalanx.engine.connection",
     "Run": "phalanx.runs.plan",
+    "Stop": "phalanx.engine.observer",
     "Study": "phalanx.experiments.study",
+    "Transport": "phalanx.engine.connection",
     "run": "phalanx.engine.loop",
     "simulate": "phalanx.runs.session",
 }

@@ -1,14 +1,15 @@
-"""The basic types of the library: vectors, updates, verdicts, algorithms, transports.
+"""The basic types of the library: vectors, updates, verdicts, algorithms.
 
 A round is a step on m updates, an arrival is a step on one; nothing else differs between synchronous and asynchronous
-federated learning.  `docs/design.md` draws the whole picture, `phalanx.engine.run` is the loop.
+federated learning.  `docs/design.md` draws the whole picture, `phalanx.engine.run` is the loop,
+`phalanx.engine.connection` its way to the clients.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, is_dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from msgspec import Meta
@@ -20,13 +21,6 @@ from phalanx.errors import StalledError as StalledError  # noqa: PLC0414  (offer
 from phalanx.errors import TooFewError as TooFewError  # noqa: PLC0414  (offered here, too)
 from phalanx.fields import INFINITE, CheckedFields, PositiveInt
 from phalanx.wording import plural
-
-if TYPE_CHECKING:
-    from phalanx.aggregators.influence import Influence
-    from phalanx.engine.suspicion import Conduct
-    from phalanx.promises.promise import Promise
-    from phalanx.training.evaluation import Metrics
-    from phalanx.training.local import LocalTraining
 
 Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
 Download = Float[Tensor, "_"]  # a model, or a change to one, and what else `Algorithm.download_size` counts
@@ -490,8 +484,8 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
         """
         return with_verdicts(state, lost_verdicts(updates.clients, why)), set(updates.clients)
 
-    def check_training(self, training: "LocalTraining") -> None:
-        """Raise `InfeasibleError` if the algorithm does not go with the local training of its clients."""
+    def check_training(self, training: object) -> None:
+        """Raise `InfeasibleError` if the algorithm does not go with `training`, the `LocalTraining` of its clients."""
 
     @property
     def knows_layout(self) -> bool:
@@ -573,154 +567,6 @@ def with_verdicts(state: State, verdicts: Mapping[int, Verdict]) -> State:
         f"A {type(state).__name__} cannot be given verdicts on a lost round. Make it a NamedTuple or a dataclass with "
         "a field `verdicts`, or override `lose_round`."
     )
-
-
-class Reply(NamedTuple):
-    """An answer to one download, before any check: delta and loss can be anything."""
-
-    client: int
-    version: int  # of the download that it answers, by the transport's own record
-    delta: object
-    loss: object
-    report: ClientReport | None = None  # of a client that measures what it is sent
-
-
-class Arrivals(NamedTuple):
-    """The results of one wait.  Failures are data, never exceptions."""
-
-    replies: tuple[Reply, ...] = ()
-    invalid: Mapping[int, str] = {}  # client -> what was wrong with its answer, in the transport's words
-    lost: Mapping[int, str] = {}  # client -> silent past its deadline, crashed, left; its task is over
-    joined: Mapping[int, object] = {}  # new client -> the size that it reports, unchecked
-    late: Mapping[int, str] = {}  # client -> why the wait ended without its answer, which still counts when it arrives
-    back: Set[int] = frozenset()  # clients that are available again, of those that `Intermittent.here` left out
-    missing: Mapping[int, str] = {}  # client -> why its answer never arrives; the wait could not end otherwise
-
-
-@runtime_checkable
-class Transport(Protocol):
-    """A connection to the clients, which carries downloads and replies: `Simulation`, or Flower."""
-
-    @property
-    def now(self) -> float:
-        """Seconds since the run began."""
-
-    def enroll(self) -> Mapping[int, object]:
-        """Return the sizes that clients report, unchecked."""
-
-    def send(self, downloads: Mapping[int, Vector], version: int) -> None:
-        """Send each client its download, to be trained."""
-
-    def receive(self, *, every: bool) -> Arrivals:
-        """Wait for all outstanding answers, or for the next arrival.
-
-        The wait always ends, and always with a result: a client that is silent past its deadline is named in `lost`.
-        """
-
-
-@runtime_checkable
-class Intermittent(Protocol):
-    """A transport that knows which clients are available."""
-
-    def here(self, clients: Set[int]) -> Set[int]:
-        """Return those of the clients that are available now; `Arrivals.back` names the others when they are."""
-
-
-@runtime_checkable
-class Lossy(Protocol):
-    """A transport that knows whether it can give up an answer."""
-
-    @property
-    def lossy(self) -> bool:
-        """Whether a wait can end without the answer of a client: past a deadline, or as the client crashed or left."""
-
-
-@runtime_checkable
-class Joinable(Protocol):
-    """A transport that knows whether further clients can join."""
-
-    @property
-    def joins(self) -> bool:
-        """Whether a wait can name clients in `Arrivals.joined`."""
-
-
-@runtime_checkable
-class Prefetching(Protocol):
-    """A transport by which a client can hold a second download while it works on the first.
-
-    The results are reported in the order of sending, and at most one per client in a wait.
-    """
-
-    @property
-    def prefetch(self) -> bool:
-        """Whether clients are sent a second download."""
-
-    def forget(self, clients: Set[int]) -> None:
-        """Give up all downloads of these clients: their answers do not arrive any more."""
-
-
-@runtime_checkable
-class Revealing(Protocol):
-    """A transport with parts that may see the server's state, such as omniscient attackers in a simulation."""
-
-    def reveal(self, state: AnyState) -> None:
-        """Show the state from which the next downloads are made; called before each `send`."""
-
-
-@runtime_checkable
-class Resumable(Protocol):
-    """A transport that can return its unfinished work, so that another one goes on from there."""
-
-    def snapshot(self) -> object:
-        """Return the unfinished work between two steps, for `restore`; nothing in it changes any more."""
-
-    def restore(self, snapshot: Any, /) -> None:
-        """Go on from a snapshot of a transport with the same settings."""
-
-
-class Progress(NamedTuple):
-    """The view that observers have of a run.
-
-    They are called before the first step (of a resumed run: the first after that), after each step, and after each wait
-    that brought no usable answer, only invalid or lost ones.
-    """
-
-    step: int  # steps so far
-    now: float  # seconds since the run began
-    state: AnyState
-    updates: Updates | None  # of this step; None if no step was taken
-    invalid: Mapping[int, str]  # client -> why, since the previous call
-    lost: Mapping[int, str]  # client -> why, since the previous call; also clients that are late, and still waited for
-    enrolled: frozenset[int] = frozenset()  # clients that were enrolled so far; excluded ones stay enrolled
-    remarks: tuple[str, ...] = ()  # since the previous call: what the run warns of, a sentence each
-    metrics: "Metrics | None" = None  # of this state, in a run that evaluates it; None if it was not evaluated
-    influences: tuple["Influence", ...] = ()  # of attackers on each aggregation of this step, in a run that measures it
-    promise: "Promise | None" = None  # on the first call, and whenever it changes
-    shares: tuple[float, ...] = ()  # the largest that f clients hold, for each aggregation of this step
-    conduct: Mapping[int, "Conduct"] = {}  # of the clients with an update in this step, in a run that judges it
-
-
-class Stop(Exception):
-    """Raised by an observer, stops the run after this step, with a reason for its record.
-
-    A run with a folder can go on later: it keeps a checkpoint of its last step.
-    """
-
-
-@runtime_checkable
-class Observer(Protocol):
-    """A function that reads a run, and never changes it; it can stop the run by raising `Stop`."""
-
-    def __call__(self, progress: Progress, /) -> None:
-        """Read the progress."""
-
-
-@runtime_checkable
-class CatchingUp(Protocol):
-    """An observer that depends on earlier steps: of a resumed run it is shown the history before its first call."""
-
-    def catch_up(self, history: Sequence[Any], /) -> None:
-        """Read the steps so far, each a `phalanx.runs.schema.StepRecord`."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from phalanx.cli.main import main
 from phalanx.cli.progress import follow, progress_bar
-from phalanx.core import Progress, Until
+from phalanx.core import Until
+from phalanx.engine.observer import Progress
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.plan import Run
 from phalanx.runs.record import Record

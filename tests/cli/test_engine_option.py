@@ -7,7 +7,7 @@ import yaml
 
 from phalanx import Run, Until, simulate
 from phalanx.cli.main import main
-from phalanx.core import Progress
+from phalanx.engine.observer import Progress
 from phalanx.models import MLP
 from phalanx.runs import engines
 from phalanx.runs.checkpoint import Checkpoint

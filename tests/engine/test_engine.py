@@ -8,8 +8,9 @@ import torch
 import phalanx
 from phalanx.aggregators import Median
 from phalanx.algorithms import ByzantineCFL, Catalyst, FedAsync, FedAvg
-from phalanx.core import Arrivals, InfeasibleError, Reply, StalledError, Until
+from phalanx.core import InfeasibleError, StalledError, Until
 from phalanx.engine import LoopSettings
+from phalanx.engine.connection import Arrivals, Reply
 from phalanx.engine.participation import Participation
 from toys import Scripted
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from phalanx.core import Reply
+from phalanx.engine.connection import Reply
 from phalanx.engine.guard import Guard, Sent
 
 MODEL = torch.zeros(3)

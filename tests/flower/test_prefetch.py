@@ -26,8 +26,9 @@ from flower.federations import (
     roster_of,
 )
 from phalanx.algorithms import AsyncRFFL, FedAsync, FedAvg
-from phalanx.core import InfeasibleError, Prefetching, Until, Verdict
+from phalanx.core import InfeasibleError, Until, Verdict
 from phalanx.engine import LoopSettings
+from phalanx.engine.connection import Prefetching
 from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, coordinate
 from phalanx.flower.codec import WORDS
 from phalanx.models import MLP

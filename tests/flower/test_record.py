@@ -18,8 +18,9 @@ from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Rescale
 from phalanx.cli.main import main
-from phalanx.core import InfeasibleError, Progress, Verdict
+from phalanx.core import InfeasibleError, Verdict
 from phalanx.engine.guard import Guard
+from phalanx.engine.observer import Progress
 from phalanx.flower import InProcessGrid, Roster, Suspension, codec, coordinate, coordinator_of, live
 from phalanx.flower.audit import Audit, Note, read
 from phalanx.flower.logs import logged_warnings

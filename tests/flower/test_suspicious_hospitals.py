@@ -12,7 +12,7 @@ from phalanx import Record, Until
 from phalanx.aggregators import TrimmedMean
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Rescale
-from phalanx.core import Progress
+from phalanx.engine.observer import Progress
 from phalanx.flower import InProcessGrid, client_app, coordinate, participant_of
 from phalanx.flower.audit import Audit, read
 from phalanx.flower.live import in_words, lines, status, view

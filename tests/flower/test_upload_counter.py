@@ -12,7 +12,7 @@ import phalanx
 from flower.federations import FIRST_NODE, SMALL, at_nodes, coordinator, honest
 from flower.test_server import Killed, killed_at
 from phalanx.algorithms import FedAsync, FedAvg, Private
-from phalanx.core import Progress
+from phalanx.engine.observer import Progress
 from phalanx.flower import InProcessGrid, coordinate
 from phalanx.flower.audit import Audit
 from phalanx.flower.upload_counter import UploadCounter

@@ -23,8 +23,9 @@ from phalanx.aggregators import TrimmedMean
 from phalanx.algorithms import FedAvg
 from phalanx.cli import flower
 from phalanx.cli.main import main
-from phalanx.core import InfeasibleError, Progress, Verdict
+from phalanx.core import InfeasibleError, Verdict
 from phalanx.data import LognormalSizes
+from phalanx.engine.observer import Progress
 from phalanx.flower import FlowerTransport, InProcessGrid, coordinate, live, status
 from phalanx.flower.audit import read
 from phalanx.flower.logs import JSONFormatter

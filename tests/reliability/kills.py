@@ -36,8 +36,8 @@ from phalanx.attacks import ALIE, Chameleon, Gaussian, HoldBack, LazyFreeRider, 
 from phalanx.cli import progress
 from phalanx.cli import run as cli
 from phalanx.cli.main import main as command
-from phalanx.core import Progress
 from phalanx.data import Digits, HeldOut, RotatedImages
+from phalanx.engine.observer import Progress
 from phalanx.models import MLP, LoRA, PartlyTrained
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.simulation import Both, Crashes, Deadline, Late, Lognormal, OnOff

@@ -29,9 +29,10 @@ from flwr.app import Context
 import phalanx
 from flower.federations import SMALL
 from phalanx import LocalSGD, Until
-from phalanx.core import InfeasibleError, Progress
+from phalanx.core import InfeasibleError
 from phalanx.engine import LoopSettings
 from phalanx.engine.lost import LostRounds
+from phalanx.engine.observer import Progress
 from phalanx.flower import Coordinator, Participant, Suspension, Timeouts, participant_of
 from phalanx.flower.audit import read
 from phalanx.flower.from_run import coordinator_of

@@ -47,9 +47,10 @@ from phalanx.algorithms import (
     SignSGD,
     ZenoPlusPlus,
 )
-from phalanx.core import Algorithm, Progress
+from phalanx.core import Algorithm
 from phalanx.data import Dataset
 from phalanx.engine import LoopSettings
+from phalanx.engine.observer import Progress
 from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
 from phalanx.runs.history import History

@@ -33,7 +33,8 @@ from phalanx.algorithms import (
     Rewarded,
     ZenoPlusPlus,
 )
-from phalanx.core import Arrivals, Reply, StalledError
+from phalanx.core import StalledError
+from phalanx.engine.connection import Arrivals, Reply
 from phalanx.engine.guard import Guard
 from phalanx.engine.ledger import Ledger
 from phalanx.engine.loop import ServerLoop

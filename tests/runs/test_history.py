@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from phalanx.algorithms import ByzantineCFL, FedAsync
-from phalanx.core import Progress, Until, Updates, Verdict
+from phalanx.core import Until, Updates, Verdict
+from phalanx.engine.observer import Progress
 from phalanx.runs.history import History
 from phalanx.runs.plan import Run
 from phalanx.runs.record import Record

@@ -9,9 +9,10 @@ import phalanx
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted, Quorum
 from phalanx.attacks import LabelFlip
-from phalanx.core import Algorithm, Arrivals
+from phalanx.core import Algorithm
 from phalanx.data import PermutedLabels, SwappedLabels
 from phalanx.engine import LoopSettings
+from phalanx.engine.connection import Arrivals
 from phalanx.models import MLP
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation

@@ -123,7 +123,8 @@ def test_it_takes_less_than_a_second():
     begun = time.perf_counter()
     from phalanx.runs.preflight import preflight
 
-    preflight(federation)
+    f = federation
+    preflight(f.plan, f.train, f.test, f.task, f.model, sitting_out=f.sitting_out)
     assert time.perf_counter() - begun < 1
 
 

@@ -16,8 +16,9 @@ from phalanx.aggregators import CenteredClipping, Krum, Mean, Median
 from phalanx.algorithms import CentrallyPrivate, ClusteredFL, FedAsync, FedAvg, PerCluster, Quorum
 from phalanx.attacks import SignFlip
 from phalanx.cli.main import main
-from phalanx.core import InfeasibleError, Stop
+from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, InMemory
+from phalanx.engine.observer import Stop
 from phalanx.models import MLP
 from phalanx.rng import generator
 from phalanx.runs.replay import UpdateReplay

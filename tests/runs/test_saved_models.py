@@ -12,8 +12,9 @@ import torch
 from phalanx import Record, Run, Stop, Until, simulate
 from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted, Standalone
 from phalanx.attacks import Rescale
-from phalanx.core import InfeasibleError, Progress
+from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, InMemory, PermutedLabels
+from phalanx.engine.observer import Progress
 from phalanx.models import (
     MLP,
     CharLSTM,

@@ -12,8 +12,9 @@ from untrained import D, arrivals, federation
 import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import ClaimVersion, Duplicate, Flood, Gaussian, HoldBack, Linger, Replay, Together
-from phalanx.core import Arrivals, InfeasibleError, StalledError, Until
+from phalanx.core import InfeasibleError, StalledError, Until
 from phalanx.engine import LoopSettings
+from phalanx.engine.connection import Arrivals
 from phalanx.engine.ledger import MANY_TRIES
 from phalanx.runs.checkpoint import pack, unpack
 from phalanx.simulation import Both, Constant, Crashes, Deadline, Lognormal, Normal, OnOff, Silent, Stragglers, Zipf

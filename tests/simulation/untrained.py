@@ -7,9 +7,10 @@ import torch
 
 import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
-from phalanx.core import Algorithm, Progress, Until
+from phalanx.core import Algorithm, Until
 from phalanx.data import Dataset
 from phalanx.engine import Guard, LoopSettings
+from phalanx.engine.observer import Progress
 from phalanx.models import MLP
 from phalanx.rng import borrowed
 from phalanx.simulation import Latency, Simulation

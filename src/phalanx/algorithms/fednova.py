@@ -54,9 +54,10 @@ class FedNova(Weighted[FedAvgState]):
         return self.aggregate
 
     @override
-    def check_training(self, training: LocalTraining) -> None:
+    def check_training(self, training: object) -> None:
         """See `Algorithm`: steps and momentum must be those that divide the updates."""
-        counted, real = self.training, training.base
+        counted = self.training
+        real = training.base if isinstance(training, LocalTraining) else training
         same = isinstance(real, LocalSGD) and all(
             getattr(real, name) == getattr(counted, name) for name in ("epochs", "steps", "batch_size", "momentum")
         )

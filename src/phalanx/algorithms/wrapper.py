@@ -21,7 +21,6 @@ from phalanx.core import (
     Vector,
     Verdict,
 )
-from phalanx.training.local import LocalTraining
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class Wrapper(Algorithm[Any]):
         return self.algorithm.lose_round(state, updates, why)
 
     @override
-    def check_training(self, training: LocalTraining) -> None:
+    def check_training(self, training: object) -> None:
         self.algorithm.check_training(training)
 
     # Role: client

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from phalanx.core import ClientReport, Observer
-from phalanx.core import Progress as Step
+from phalanx.core import ClientReport
+from phalanx.engine.observer import Observer
+from phalanx.engine.observer import Progress as Step
 from phalanx.runs.plan import Run
 from phalanx.runs.reports import spread
 

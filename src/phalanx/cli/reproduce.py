@@ -23,7 +23,6 @@ from phalanx.cli.workers import workers_of
 from phalanx.core import InfeasibleError
 from phalanx.experiments.carrying_out import Carrier, Means
 from phalanx.experiments.papers.claims import claims_table, judged
-from phalanx.experiments.papers.comparison import Rendering
 from phalanx.experiments.papers.experiment import (
     ALL,
     PACKAGE,
@@ -41,6 +40,7 @@ from phalanx.experiments.papers.learning import untrained
 from phalanx.experiments.papers.manifest import Manifest, Page
 from phalanx.experiments.papers.needed import Form, Needed, Traces, as_it_is
 from phalanx.experiments.papers.output import flat
+from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.papers.scoreboard import Shown, write_scoreboard
 from phalanx.experiments.papers.verify import OUTCOMES, Stored, conditions, differences, outcome, stored
 from phalanx.experiments.papers.writing import shortened, write

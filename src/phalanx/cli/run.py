@@ -16,8 +16,9 @@ from phalanx.cli.configuration import Draft
 from phalanx.cli.options import Execution, data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import escape, say_unsealed
-from phalanx.core import InfeasibleError, Observer, Progress
+from phalanx.core import InfeasibleError
 from phalanx.data import holdings
+from phalanx.engine.observer import Observer, Progress
 from phalanx.numerics.compilation import compilation
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.report import write

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from phalanx.core import Algorithm, Joinable, Lossy, Setting, Transport
+from phalanx.core import Algorithm, Setting
+from phalanx.engine.connection import Joinable, Lossy, Transport
 from phalanx.engine.participation import Sampler
 from phalanx.promises import Promise, promise
 

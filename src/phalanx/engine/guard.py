@@ -17,7 +17,8 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from phalanx.core import Reply, Updates, Vector
+from phalanx.core import Updates, Vector
+from phalanx.engine.connection import Reply
 from phalanx.fields import CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.training.vector import rows_as_matrix
 from phalanx.wording import plural

@@ -15,7 +15,8 @@ from phalanx.aggregators import Aggregator, Mean
 from phalanx.aggregators.aggregator import wrong_number
 from phalanx.algorithms import FedAvg
 from phalanx.algorithms.rounds import verdicts_of, weights_of
-from phalanx.core import InfeasibleError, Reply, Setting, StalledError, Updates, Vector, Verdict, lost_verdicts
+from phalanx.core import InfeasibleError, Setting, StalledError, Updates, Vector, Verdict, lost_verdicts
+from phalanx.engine.connection import Reply
 from phalanx.engine.guard import Guard, Sent
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.suspicion import Conduct, conduct, in_words

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from phalanx.core import Arrivals, Updates, Vector
+from phalanx.core import Updates, Vector
+from phalanx.engine.connection import Arrivals
 from phalanx.engine.guard import Guard, Sent
 
 TRIES = 10  # losses in a row after which a client counts as hopeless; one invalid answer is enough

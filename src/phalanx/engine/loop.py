@@ -7,27 +7,12 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from phalanx.aggregators.influence import Influence, audited
-from phalanx.core import (
-    ROUND_LOST,
-    Algorithm,
-    AnyState,
-    Arrivals,
-    InfeasibleError,
-    Intermittent,
-    Observer,
-    Prefetching,
-    Progress,
-    Resumable,
-    Revealing,
-    Setting,
-    StalledError,
-    Transport,
-    Updates,
-    Vector,
-)
+from phalanx.core import ROUND_LOST, Algorithm, AnyState, InfeasibleError, Setting, StalledError, Updates, Vector
 from phalanx.engine.at_start import promised
+from phalanx.engine.connection import Arrivals, Intermittent, Prefetching, Resumable, Revealing, Transport
 from phalanx.engine.guard import Sent
 from phalanx.engine.ledger import MANY_TRIES, FailedAttempts, Ledger, listed
+from phalanx.engine.observer import Observer, Progress
 from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Reference, ServerReference, Train, server_reference
 from phalanx.engine.settings import LoopSettings

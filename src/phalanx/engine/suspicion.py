@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from phalanx.aggregators import Median
-from phalanx.core import Algorithm, AnyState, InfeasibleError, Matrix, Progress, Updates, Vector
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Matrix, Updates, Vector
 from phalanx.wording import plural
 
 SUSPICIOUS = 100.0  # evidence from which on a client is suspicious: false alarms are at most 1 in 100
@@ -276,10 +276,9 @@ class Watch:
         self._model: Vector | None = None
         self._recent = dict[int, Vector]()
 
-    def __call__(self, progress: Progress) -> dict[int, Conduct]:
-        """Return the conduct of the clients with an update in this step."""
-        updates, state, before = progress.updates, progress.state, self._model
-        self._model = state.model
+    def __call__(self, state: AnyState, updates: Updates | None) -> dict[int, Conduct]:
+        """Return the conduct of the clients with an update in this step, which led to `state`."""
+        before, self._model = self._model, state.model
         if updates is None:
             return {}
         sizes: Mapping[int, int] | None = getattr(state, "sizes", None)

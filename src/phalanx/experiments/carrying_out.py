@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from phalanx.core import InfeasibleError, Progress, StalledError
+from phalanx.core import InfeasibleError, StalledError
+from phalanx.engine.observer import Progress
 from phalanx.experiments.grid import Planned
 from phalanx.experiments.run_events import Advanced, Began, Ended, Event, Warned
 from phalanx.experiments.store import Records

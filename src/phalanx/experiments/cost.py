@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from phalanx.core import InfeasibleError, Progress, StalledError, Stop
+from phalanx.core import InfeasibleError, StalledError
+from phalanx.engine.observer import Progress, Stop
 from phalanx.experiments.carrying_out import load
 from phalanx.experiments.grid import Planned
 from phalanx.experiments.store import Store

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx.core import InfeasibleError
 from phalanx.experiments.grid import Labels
+from phalanx.experiments.sought import Sought
 from phalanx.experiments.statistics import Estimate, PairedTest, holm, paired
 from phalanx.experiments.trace import Trace
 from phalanx.installation import optional
@@ -15,8 +16,6 @@ from phalanx.runs.plan import Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from phalanx.experiments.worst import Sought
 
 NEAR = 0.95  # of the best cell's accuracy: the target of the time to accuracy if none is given
 FLOAT = 4  # bytes of a parameter in an upload
@@ -117,7 +116,7 @@ class Results:
     given_target: float | None = None
     notes: Sequence[str] = ()
     alone: Mapping[str, Run] = field(default_factory=dict)
-    sought: Sequence["Sought"] = ()
+    sought: Sequence[Sought] = ()
 
     @property
     def target(self) -> float | None:

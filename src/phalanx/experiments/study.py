@@ -14,9 +14,10 @@ from phalanx.experiments.carrying_out import Carrier, Means, Workers, local_work
 from phalanx.experiments.cost import Cost, cost
 from phalanx.experiments.grid import Fields, GridCell, Labels, Planned, Settings, applied, axis_values, cells
 from phalanx.experiments.results import Results, Row
+from phalanx.experiments.sought import Sought
 from phalanx.experiments.store import Store
 from phalanx.experiments.tuning import Tuning
-from phalanx.experiments.worst import FOUND, NAMED, NONE, Carried, MissingRunsError, Sought, WorstOf, search, with_worst
+from phalanx.experiments.worst import FOUND, NAMED, NONE, Carried, MissingRunsError, WorstOf, search, with_worst
 from phalanx.runs.plan import Run
 from phalanx.wording import is_path, plural, shown
 

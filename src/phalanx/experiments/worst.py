@@ -14,7 +14,7 @@ which a run fails is no candidate: it could not be carried out against that defe
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ import numpy as np
 
 from phalanx.attacks import Attack, Flood, HoldBack, Linger, ReportTimes, Rescale, Scheduled, Together
 from phalanx.core import InfeasibleError
-from phalanx.experiments.grid import Labels, Planned, name_of
+from phalanx.experiments.grid import Planned, name_of
 from phalanx.experiments.results import Results, Row
+from phalanx.experiments.sought import Candidate, Sought
 from phalanx.experiments.trace import Trace
 from phalanx.promises import preprocess_of
 from phalanx.rng import numpy_generator
@@ -121,43 +122,6 @@ def worst_of(attacks: Mapping[str, Attack] | Sequence[Attack], **options: Any) -
     """Return an axis of attacks, each strengthened against each defence; options are those of `WorstOf`."""
     named = attacks if isinstance(attacks, Mapping) else {name_of(attack): attack for attack in attacks}
     return WorstOf(dict(named), **options)
-
-
-@dataclass
-class Candidate:
-    """An attack that the search has tried on a defence, and the accuracy that it left, for each seed."""
-
-    attack: Attack
-    named: bool
-    accuracies: list[float] = field(default_factory=list)
-
-
-@dataclass
-class Sought:
-    """A defence, and what the search has tried on it.
-
-    Args:
-        labels: of the defence: the names of its values, by axis.
-        plan: returns its run under an attack, for a seed.
-        tried: the candidates, by the name of the attack.
-        error: why the last run that failed did so; "" if none did.
-    """
-
-    labels: Labels
-    plan: Callable[[Attack, int], Run]
-    tried: dict[str, Candidate] = field(default_factory=dict)
-    error: str = ""
-
-    def worst(self, *, named: bool) -> list[Attack]:
-        """Return the attacks, named ones or others, that have the most seeds, the worst first."""
-        of_sort = [one for one in self.tried.values() if one.named == named and one.accuracies]
-        most = max((len(one.accuracies) for one in of_sort), default=0)
-        ranked = sorted((sum(one.accuracies) / most, k) for k, one in enumerate(of_sort) if len(one.accuracies) == most)
-        return [of_sort[k].attack for _, k in ranked]
-
-    def planned(self, attack: Attack, seed: int, sort: str) -> Planned:
-        """Return a run of the defence under an attack."""
-        return Planned({**self.labels, "attack": sort}, self.plan(attack, seed))
 
 
 def search(worst: WorstOf, defences: Sequence[Sought], carried: Carried) -> None:

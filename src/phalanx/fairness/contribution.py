@@ -23,7 +23,8 @@ from typing import NamedTuple
 import torch
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.core import InfeasibleError, Matrix, Progress, Updates, Vector, Weights
+from phalanx.core import InfeasibleError, Matrix, Updates, Vector, Weights
+from phalanx.engine.observer import Progress
 from phalanx.numerics.linalg import norms
 from phalanx.rng import numpy_generator
 

@@ -53,7 +53,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from phalanx.core import Progress
+from phalanx.engine.observer import Progress
 from phalanx.engine.suspicion import in_words
 from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.evidence import StepEvidence

@@ -14,7 +14,8 @@ import httpx
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from phalanx.core import Download, Reply, Vector
+from phalanx.core import Download, Vector
+from phalanx.engine.connection import Reply
 from phalanx.flower import codec
 from phalanx.flower.clock import TICK
 from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from phalanx.core import InfeasibleError, Progress
+from phalanx.core import InfeasibleError
+from phalanx.engine.observer import Progress
 from phalanx.flower.status import STANDINGS, Standing
 from phalanx.installation import optional
 

@@ -19,12 +19,13 @@ from typing_extensions import override
 
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.algorithms.private import secretly
-from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Until
 from phalanx.data import Schema
 from phalanx.data.table_columns import LISTED
 from phalanx.data.table_statistics import POOLED
 from phalanx.engine.at_start import promised
 from phalanx.engine.guard import Guard
+from phalanx.engine.observer import Observer, Progress
 from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Train
 from phalanx.engine.settings import LoopSettings

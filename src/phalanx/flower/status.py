@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from phalanx.core import Progress, Verdict
+from phalanx.core import Verdict
+from phalanx.engine.observer import Progress
 from phalanx.engine.suspicion import Conduct, in_words
 from phalanx.flower.register import Register
 from phalanx.reading import LARGEST_PART, contents, from_json

@@ -27,9 +27,11 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid
 
-from phalanx.core import Arrivals, Download, InfeasibleError, Progress, Reply, StalledError, Vector
+from phalanx.core import Download, InfeasibleError, StalledError, Vector
 from phalanx.data import Schema
+from phalanx.engine.connection import Arrivals, Reply
 from phalanx.engine.ledger import listed
+from phalanx.engine.observer import Progress
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.clock import TICK, AwakeClock

@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from phalanx.core import InfeasibleError, Progress, Stop
+from phalanx.core import InfeasibleError
+from phalanx.engine.observer import Progress, Stop
 from phalanx.runs.schema import StepRecord
 from phalanx.training.evaluation import Metrics
 

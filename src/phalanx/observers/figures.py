@@ -1,6 +1,7 @@
 """The figures of a step that services plot: one number for each name."""
 
-from phalanx.core import InfeasibleError, Progress
+from phalanx.core import InfeasibleError
+from phalanx.engine.observer import Progress
 
 METRICS = ("accuracy", "loss", "worst_client_accuracy", "attack_success")
 

@@ -1,6 +1,6 @@
 """MLflow: the metrics of each step in the active run of its tracking server."""
 
-from phalanx.core import Progress
+from phalanx.engine.observer import Progress
 from phalanx.observers.figures import figures, missing
 
 

@@ -10,7 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Display
 from typing_extensions import override
 
-from phalanx.core import Progress, Until
+from phalanx.core import Until
+from phalanx.engine.observer import Progress
 from phalanx.wording import percent
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from phalanx.core import Progress
+from phalanx.engine.observer import Progress
 from phalanx.observers.figures import figures, missing
 
 

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from phalanx.installation import optional
 from phalanx.runs.reports import reported, spread
-from phalanx.runs.schema import StepRecord
+from phalanx.runs.schema import StepRecord, Summary
 from phalanx.wording import percent, plural, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
-
-    from phalanx.runs.record import Record
 
 METRICS = ("accuracy", "loss", "worst_client_accuracy", "attack_success")
 FATES = ("used", "filtered", "waits", "invalid", "lost")
@@ -88,27 +86,27 @@ def _fates(line: StepRecord) -> dict[int, tuple[str, str]]:
     return found
 
 
-def plot(record: "Record", metrics: Sequence[str]) -> "Figure":
+def plot(name: str, history: Sequence[StepRecord], metrics: Sequence[str]) -> "Figure":
     """Return a picture of metrics over steps; see `Record.plot`."""
     from phalanx.notebook import NotebookFigure  # noqa: PLC0415  (slow to import)
 
-    if wrong := [name for name in metrics if name not in METRICS]:
+    if wrong := [metric for metric in metrics if metric not in METRICS]:
         raise ValueError(f"metrics must be among {', '.join(METRICS)}, got {', '.join(map(repr, wrong))}.")
-    curves = {name: curve(record.history, name) for name in metrics}
+    curves = {metric: curve(history, metric) for metric in metrics}
     figure = NotebookFigure(figsize=(4.5 * len(metrics), 3.2), layout="constrained")
-    for axes, (name, points) in zip(figure.subplots(1, len(metrics), squeeze=False)[0], curves.items(), strict=True):
+    for axes, (metric, points) in zip(figure.subplots(1, len(metrics), squeeze=False)[0], curves.items(), strict=True):
         axes.plot([x for x, _ in points], [y for _, y in points], linewidth=1.8)
         axes.set_xlabel("step")
         axes.locator_params(axis="x", integer=True)
-        axes.set_ylabel(name.replace("_", " "))
+        axes.set_ylabel(metric.replace("_", " "))
         axes.grid(visible=True, axis="y", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         if not points:
             axes.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axes.transAxes)
-        if name != "loss":
+        if metric != "loss":
             axes.set_ylim(0, 1)
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    figure.suptitle(shown(record.name).replace("$", r"\$"))
+    figure.suptitle(shown(name).replace("$", r"\$"))
     return figure
 
 
@@ -118,9 +116,8 @@ def curve(history: Iterable[StepRecord], metric: str) -> list[tuple[int, float]]
     return [(step, value) for step, value in measured if value is not None]
 
 
-def html(record: "Record") -> str:
+def html(name: str, summary: Summary, history: Sequence[StepRecord]) -> str:
     """Return a short card of a record for notebooks: the outcome and the curve of its accuracy."""
-    summary = record.summary
     final, best = summary.final, summary.best
     excluded = [i for i, client in summary.clients.items() if client.excluded]
     bad = sum(client.byzantine is True for client in summary.clients.values())
@@ -132,20 +129,20 @@ def html(record: "Record") -> str:
         "attack": "" if final.attack_success is None else f"succeeds on {percent(final.attack_success)}",
         "clients": plural(len(summary.clients), "client") + (f", {bad} Byzantine" if bad else ""),
         "excluded": (f"{len(excluded)}: " if excluded else "none") + _some(excluded),
-        "unused updates": _unused(record),
-        "reported": _reported(record),
+        "unused updates": _unused(summary),
+        "reported": _reported(history),
         "promise": summary.promise.text[0] if summary.promise is not None else "",
         "found before": " ".join(summary.findings),
         "took": f"{summary.wall_seconds:.1f} s",
     }
     left, top = 'style="text-align:left"', 'style="vertical-align:top"'
-    shown_rows = [(name, value) for name, value in rows.items() if value]
+    shown_rows = [(title, value) for title, value in rows.items() if value]
     lines = "".join(
-        f"<tr {top}><th {left}>{name}</th><td {left}>{_text(value)}</td></tr>" for name, value in shown_rows
+        f"<tr {top}><th {left}>{title}</th><td {left}>{_text(value)}</td></tr>" for title, value in shown_rows
     )
     return (
-        f'<div style="display:flex;gap:1.5em;align-items:center"><div><b>{_text(record.name)}</b>'
-        f"<table>{lines}</table></div>{_sparkline(record.history)}</div>"
+        f'<div style="display:flex;gap:1.5em;align-items:center"><div><b>{_text(name)}</b>'
+        f"<table>{lines}</table></div>{_sparkline(history)}</div>"
     )
 
 
@@ -157,14 +154,14 @@ def _some(clients: Sequence[int], most: int = 12) -> str:
     return ", ".join(map(str, clients[:most])) + (", ..." if len(clients) > most else "")
 
 
-def _unused(record: "Record") -> str:
-    shares = {"Byzantine": record.summary.filtered.byzantine, "honest": record.summary.filtered.honest}
+def _unused(summary: Summary) -> str:
+    shares = {"Byzantine": summary.filtered.byzantine, "honest": summary.filtered.honest}
     return ", ".join(f"{percent(share)} of {who} clients" for who, share in shares.items() if share)
 
 
-def _reported(record: "Record") -> str:
+def _reported(history: Iterable[StepRecord]) -> str:
     """Return the spread of the last reports of clients; empty if there are none."""
-    found = spread({client: each.last for client, each in reported(record.history).items()})
+    found = spread({client: each.last for client, each in reported(history).items()})
     lowest, middle, highest = found.in_words
     return f"{found.metric} {lowest} to {highest}, median {middle}" if found.values else ""
 
@@ -186,10 +183,9 @@ def _sparkline(history: Sequence[StepRecord]) -> str:
     )
 
 
-def brief(record: "Record") -> str:
+def brief(name: str, summary: Summary) -> str:
     """Return a record on one line."""
-    summary = record.summary
     return (
-        f"Record({shown(record.name)!r}, {summary.status} after {plural(summary.steps, 'step')}, "
+        f"Record({shown(name)!r}, {summary.status} after {plural(summary.steps, 'step')}, "
         f"accuracy {percent(summary.final.accuracy)})"
     )

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from phalanx.core import AnyState, Progress, Verdict
+from phalanx.core import AnyState, Verdict
+from phalanx.engine.observer import Progress
 from phalanx.runs.files import inside
 from phalanx.runs.history import promise_of, verdicts_of
 from phalanx.runs.models import Served, content, others

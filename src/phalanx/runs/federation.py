@@ -10,16 +10,17 @@ from jaxtyping import Int
 from torch import Tensor
 
 from phalanx.algorithms.hidden import hiding
-from phalanx.core import AnyState, InfeasibleError, Progress, Vector
+from phalanx.core import AnyState, InfeasibleError, Vector
 from phalanx.data import Dataset, Schema
 from phalanx.engine import promised
+from phalanx.engine.observer import Progress
 from phalanx.engine.settings import LoopSettings
 from phalanx.promises import Promise, preprocess_of
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.runs.accounting import example_epsilons
 from phalanx.runs.models import ModelInputs, Served
 from phalanx.runs.plan import Run
-from phalanx.runs.preflight import preflight, sitting_out
+from phalanx.runs.preflight import preflight, untrainable
 from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
 from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled, suspicions
 from phalanx.simulation import Availability, Latency, Simulation
@@ -93,9 +94,9 @@ class Federation:
         attacked = plan.attack if self.byzantine else None
         self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
         self._try_out()
-        self.sitting_out = sitting_out(self, dict(enumerate(self.data)))
+        self.sitting_out = untrainable(self.model, dict(enumerate(self.data)), plan.seed)
         self.settings = LoopSettings(**{**plan.loop, "guard": plan.guard.excusing(self.sitting_out)})
-        self.remarks = preflight(self)
+        self.remarks = preflight(plan, self.train, self.test, self.task, self.model, sitting_out=self.sitting_out)
         trainer = plan.training.trainer(self.model, self.task, plan.seed)
         self.few = self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device))
         trainer.try_out(self.few)

@@ -8,7 +8,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from phalanx.core import AnyState, Progress, Updates, Verdict
+from phalanx.core import AnyState, Updates, Verdict
+from phalanx.engine.observer import Progress
 from phalanx.promises import Promise
 from phalanx.reading import from_json
 from phalanx.runs.files import replacing

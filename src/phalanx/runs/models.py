@@ -28,9 +28,10 @@ from msgspec import Meta
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from phalanx.core import Algorithm, AnyState, InfeasibleError, Progress, Vector
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Schema, TableReading
 from phalanx.data.table_schema import SCHEMA_FILE
+from phalanx.engine.observer import Progress
 from phalanx.errors import NotInRecordError
 from phalanx.fields import INFINITE, CheckedFields
 from phalanx.models import Model

@@ -6,29 +6,37 @@ It reads what is in memory already, and passes a few examples through the model.
 import json
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.data.findings import Finding, clipped, unseen
+from phalanx.runs.plan import Run
 from phalanx.training.task import Regression, Task, undefined
 from phalanx.training.trial import diverges, gradients, targets_apart, trains_on_one
-
-if TYPE_CHECKING:
-    from phalanx.runs.federation import Federation
-
+from phalanx.training.vector import FlatModule
 
 ACCEPTED = " (accepted)"  # ends the sentence of an accepted error
 
 
-def preflight(federation: "Federation") -> tuple[str, ...]:
+def preflight(
+    plan: Run, train: Dataset, test: Dataset, task: Task, model: FlatModule, *, sitting_out: Mapping[int, str]
+) -> tuple[str, ...]:
     """Return the remarks on a run that has not begun, a sentence each.
+
+    Args:
+        plan: the run.
+        train: all examples of its clients.
+        test: its test part.
+        task: of the run.
+        model: of the run.
+        sitting_out: clients that do not train, each with the reason.
 
     Raises:
         InfeasibleError: its result would be wrong, and the run does not accept that.
     """
-    plan = federation.plan
-    return judged(findings(federation), plan.accept)
+    found = _findings(plan, train, test, task, model)
+    sits = (Finding("sits_out", str(i), f"Client {i} sits out: {why}.", error=False) for i, why in sitting_out.items())
+    return judged([*found, *sits], plan.accept)
 
 
 def judged(found: Iterable[Finding], accept: Collection[str]) -> tuple[str, ...]:
@@ -51,20 +59,17 @@ def judged(found: Iterable[Finding], accept: Collection[str]) -> tuple[str, ...]
     return tuple(f"{one.sentence}{ACCEPTED}" if one.error else one.sentence for one in kept)
 
 
-def findings(federation: "Federation") -> Iterator[Finding]:
-    """Yield what was found about the data, the model and the clients of a run."""
-    plan, train, test = federation.plan, federation.train, federation.test
+def _findings(plan: Run, train: Dataset, test: Dataset, task: Task, model: FlatModule) -> Iterator[Finding]:
+    """Yield what was found about the data and the model of a run."""
     yield from train.findings
     yield from _labels(train, test)
-    yield from _metrics(federation.task, test)
-    if isinstance(federation.task, Regression) and federation.task.unscaled:
+    yield from _metrics(task, test)
+    if isinstance(task, Regression) and task.unscaled:
         yield from targets_apart(train.y)
     if len(train):
-        yield from gradients(federation.model, federation.task, train, plan.seed)
-    if isinstance(federation.task, Regression) and len(train):
-        yield from diverges(federation.model, plan.training, federation.task, train, plan.seed)
-    for client, why in federation.sitting_out.items():
-        yield Finding("sits_out", str(client), f"Client {client} sits out: {why}.", error=False)
+        yield from gradients(model, task, train, plan.seed)
+    if isinstance(task, Regression) and len(train):
+        yield from diverges(model, plan.training, task, train, plan.seed)
 
 
 def _labels(train: Dataset, test: Dataset) -> Iterator[Finding]:
@@ -88,10 +93,10 @@ def _metrics(task: Task, test: Dataset) -> Iterator[Finding]:
         )
 
 
-def sitting_out(federation: "Federation", data: Mapping[int, Dataset]) -> dict[int, str]:
+def untrainable(model: FlatModule, data: Mapping[int, Dataset], seed: int) -> dict[int, str]:
     """Return the clients that cannot train, with the reason."""
     single = [client for client, held in data.items() if len(held) == 1]
-    if not single or trains_on_one(federation.model, data[single[0]], federation.plan.seed):
+    if not single or trains_on_one(model, data[single[0]], seed):
         return {}
     why = "it holds one example, and the model takes statistics of a batch, which need two"
     return dict.fromkeys(single, why)

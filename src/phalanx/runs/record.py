@@ -166,14 +166,14 @@ class Record:
         Args:
             metrics: "accuracy", "loss", "worst_client_accuracy" or "attack_success"; the first two if none is given.
         """
-        return plot(self, metrics or ("accuracy", "loss"))
+        return plot(self.name, self.history, metrics or ("accuracy", "loss"))
 
     def _repr_html_(self) -> str:
-        return html(self)
+        return html(self.name, self.summary, self.history)
 
     @override
     def __repr__(self) -> str:
-        return brief(self)
+        return brief(self.name, self.summary)
 
     @staticmethod
     def begin(folder: Path, config: Mapping[str, Any], *, resumed: bool = False) -> None:

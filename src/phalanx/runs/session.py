@@ -17,19 +17,10 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from phalanx.core import (
-    Algorithm,
-    AnyState,
-    CatchingUp,
-    InfeasibleError,
-    Observer,
-    Progress,
-    StalledError,
-    Stop,
-    Transport,
-    Vector,
-)
+from phalanx.core import Algorithm, AnyState, InfeasibleError, StalledError, Vector
+from phalanx.engine.connection import Transport
 from phalanx.engine.loop import Snapshot, run
+from phalanx.engine.observer import CatchingUp, Observer, Progress, Stop
 from phalanx.engine.participation import Sampler
 from phalanx.engine.reference import Train
 from phalanx.engine.settings import LoopSettings
@@ -195,7 +186,7 @@ class Session:
     def __call__(self, progress: Progress) -> None:
         """Record the progress and show it to the observers, with what was measured; see `Observer`."""
         if self._watch is not None:
-            progress = progress._replace(conduct=self._watch(progress))
+            progress = progress._replace(conduct=self._watch(progress.state, progress.updates))
         self.history(progress)
         self.state, self._stepped = progress.state, True
         shown = progress._replace(metrics=self.history.metrics)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from phalanx.core import InfeasibleError, StalledError, Stop
+from phalanx.core import InfeasibleError, StalledError
+from phalanx.engine.observer import Stop
 from phalanx.engine.suspicion import in_words
 from phalanx.runs.canonical import digest, source
 from phalanx.runs.provenance import Provenance

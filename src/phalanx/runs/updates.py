@@ -20,8 +20,9 @@ from jaxtyping import Shaped
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from phalanx.core import ROUND_LOST, AnyState, InfeasibleError, Progress, Updates, Vector
+from phalanx.core import ROUND_LOST, AnyState, InfeasibleError, Updates, Vector
 from phalanx.engine.guard import Guard
+from phalanx.engine.observer import Progress
 from phalanx.reading import from_json, opened
 from phalanx.runs.files import inside, replacing, settle
 from phalanx.runs.models import Served, content, others

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from phalanx.attacks import Answer, Knowledge, Update
-from phalanx.core import ClientReport, Local, Reply, Vector
+from phalanx.core import ClientReport, Local, Vector
+from phalanx.engine.connection import Reply
 
 
 class Trained(NamedTuple):

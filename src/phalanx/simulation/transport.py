@@ -11,17 +11,16 @@ from phalanx.attacks import Attack, Update
 from phalanx.core import (
     Algorithm,
     AnyState,
-    Arrivals,
     ClientReport,
     Download,
     InfeasibleError,
     Local,
-    Reply,
     Served,
     Vector,
     local_state,
 )
 from phalanx.data import Dataset
+from phalanx.engine.connection import Arrivals, Reply
 from phalanx.numerics.memory import ReusedRoom
 from phalanx.rng import numpy_generator
 from phalanx.simulation.adversary import Adversary, AttackerExecutor

@@ -11,8 +11,9 @@ from phalanx.algorithms import FedAvg, Standalone
 from phalanx.attacks import SignFlip
 from phalanx.data import MNIST
 from phalanx.experiments.papers.claims import Claim, claims_table, judged, lead
-from phalanx.experiments.papers.comparison import ComparedCell, Published, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import ComparedCell, Published, Sample, Table
 from phalanx.experiments.papers.learning import untrained
+from phalanx.experiments.papers.rendering import Rendering
 from phalanx.runs.plan import Run
 
 

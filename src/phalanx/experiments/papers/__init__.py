@@ -6,9 +6,10 @@
 `phalanx.experiments.papers.experiment` defines the contents of such a module, `comparison` next to it its results.
 """
 
-from phalanx.experiments.papers.comparison import ComparedCell, Plot, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.comparison import ComparedCell, Sample, Table, compared
 from phalanx.experiments.papers.experiment import Context, Exhibit, Experiment, Paper, Scale
 from phalanx.experiments.papers.published import Published
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.trace import Trace
 
 __all__ = [

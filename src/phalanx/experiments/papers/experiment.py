@@ -28,8 +28,8 @@ from types import ModuleType
 from typing import Literal, TypeVar, get_args
 
 from phalanx.core import InfeasibleError
-from phalanx.experiments.papers.comparison import Rendering
 from phalanx.experiments.papers.published import FILE, PublishedPaper, published
+from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
 from phalanx.trust import find_own

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.experiments.papers.claims import LEGEND, Judged, judged
-from phalanx.experiments.papers.comparison import ComparedCell, Rendering
+from phalanx.experiments.papers.comparison import ComparedCell
 from phalanx.experiments.papers.experiment import Context, Experiment, Reproduction
+from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.shown.text import Flat, markdown_table
 from phalanx.experiments.trace import Trace
 from phalanx.wording import plural

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from phalanx.experiments.papers.claims import claims_table, judged
-from phalanx.experiments.papers.comparison import Plot, Rendering
 from phalanx.experiments.papers.experiment import Context, Experiment
 from phalanx.experiments.papers.output import csv_text, flat
+from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import save
 from phalanx.experiments.shown.text import markdown_table
 from phalanx.experiments.trace import Trace
