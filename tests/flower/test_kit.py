@@ -58,7 +58,8 @@ def test_an_archive_holds_no_secret_and_all_that_a_site_needs(described, tmp_pat
     assert archives == ["hopital-lyon.tar.gz", "klinik-sud.tar.gz", "st-marys.tar.gz"]
     for archive in archives:
         found = inside(kit / SITES / archive)
-        assert found.keys() == {"README.md", "compose.yaml", "phalanx-node.service", "proxy-ca.crt", "schema.json"}
+        schema = {"schema.json", "schema.json.sig"}
+        assert found.keys() == {"README.md", "compose.yaml", "phalanx-node.service", "proxy-ca.crt", *schema}
         assert not any(b"PRIVATE KEY" in content for content in found.values())
         assert not any(b"$" in found[name] for name in ("README.md", "phalanx-node.service")), "all is filled in"
         assert found["proxy-ca.crt"] == (kit / COORDINATOR / "proxy" / "ca.crt").read_bytes()

@@ -20,7 +20,7 @@ from phalanx.core import InfeasibleError
 from phalanx.data import CSV, Schema
 from phalanx.data.table_columns import Scaling, Use
 from phalanx.data.table_statistics import NoStatisticsError, SiteStatistics, scaled_by, statistics_of
-from phalanx.flower import Coordinator, InProcessGrid, Participant, client_app
+from phalanx.flower import Coordinator, InProcessGrid, Participant, Roster, client_app
 from phalanx.flower.audit import read
 from phalanx.flower.demo import DIGITS_SCHEMA, deal
 from phalanx.flower.local import LocalFederation, marked
@@ -81,6 +81,7 @@ def lie(**changes):
 def test_sites_agree_on_the_median_of_what_their_files_say(tmp_path):
     sites = [site(0, tmp_path), site(1, tmp_path, frame=table(1, ill=3)), site(2, tmp_path)]
     found = asked(sites, tmp_path)
+    assert not (tmp_path / STATISTICS / "schema.json.sig").exists(), "this coordinator has no key"
     told = {str(i): statistics_of(SCHEMA, str(one.data)) for i, one in enumerate(sites)}
     assert found == scaled_by(SCHEMA, told).schema != SCHEMA
     folder = tmp_path / STATISTICS
@@ -205,5 +206,7 @@ def test_real_sites_agree_between_processes(tmp_path):
     assert marked(federation.mark) == []
     sites = {str(i): statistics_of(Schema.load(schema), configs[i]["table"]) for i in range(4)}
     assert Schema.load(tmp_path / "run" / STATISTICS / "schema.json") == scaled_by(Schema.load(schema), sites).schema
+    agreed, key = tmp_path / "run" / STATISTICS / "schema.json", Roster.load(tmp_path / "roster.yaml").coordinator
+    assert main(["schema", "verify", str(agreed), "--coordinator", key]) == 0
     assert "the median of 4 sites" in read(tmp_path / "run" / STATISTICS / AUDIT)[-1].why
     assert not (tmp_path / "run" / "history.jsonl").exists()

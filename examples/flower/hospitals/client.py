@@ -17,6 +17,7 @@ def participant(context: Context) -> Participant:
         site["table"],
         key=site["key"],
         schema=site["schema"],
+        signed=bool(context.node_config.get("signed")),
         statistics=bool(context.run_config.get("statistics")),
     )
 

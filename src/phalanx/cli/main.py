@@ -68,6 +68,8 @@ SCHEMA = {
         options.SCHEMA_STATISTICS, options.schema_statistics, "phalanx.cli.schema", "statistics_command"
     ),
     "scale": Command(options.SCHEMA_SCALE, options.schema_scale, "phalanx.cli.schema", "scale_command"),
+    "sign": Command(options.SCHEMA_SIGN, options.schema_sign, "phalanx.cli.schema_signature", "sign_command"),
+    "verify": Command(options.SCHEMA_VERIFY, options.schema_verify, "phalanx.cli.schema_signature", "verify_command"),
 }
 GROUPS = {"schema": (options.SCHEMA, SCHEMA), "flower": (flower_options.FLOWER, FLOWER)}  # commands of a command
 

@@ -489,7 +489,7 @@ def doctor() -> Parser:
     return parser
 
 
-SCHEMA = "The schema of a federation's tables: draft one, and check the file of a site against it."
+SCHEMA = "The schema of a federation's tables: draft one, sign it, and check the file of a site against it."
 SCHEMA_INIT = "Draft a schema from the files of all sites, or of one; no rare text and no extreme value is in it."
 SCHEMA_CHECK = "Say what does not fit a schema in files, with column, line and remedy."
 SCHEMA_STATUS = """Exit status: 0 if all files fit, 1 if one does not, 2 for a mistake in the command.
@@ -561,6 +561,29 @@ def schema_scale() -> Parser:
     help_ = "What is accepted by name: 'pooled scaling', without which --rule pooled is refused."
     parser.add_argument("--accept", action="append", default=[], choices=("pooled scaling",), help=help_)
     _add_again(parser)
+    return parser
+
+
+SCHEMA_SIGN = "Sign a schema as the coordinator, so that sites know it: schema.json.sig, next to it."
+SCHEMA_VERIFY = "Say whether the coordinator has signed a schema as it is; exit status 1 if not."
+
+
+def schema_sign() -> Parser:
+    """Return the parser of `phalanx schema sign`."""
+    parser = Parser("phalanx schema sign", SCHEMA_SIGN, missing="Name a schema: FILE.")
+    parser.add_argument("schema", type=path, metavar="FILE", help="The schema.")
+    help_ = "The coordinator's private key. (default: %(default)s)"
+    parser.add_argument("--key", type=path, default=Path("coordinator.pem"), metavar="FILE", help=help_)
+    return parser
+
+
+def schema_verify() -> Parser:
+    """Return the parser of `phalanx schema verify`."""
+    missing = "Name a schema, and the coordinator's key: FILE --coordinator KEY."
+    parser = Parser("phalanx schema verify", SCHEMA_VERIFY, missing=missing)
+    parser.add_argument("schema", type=path, metavar="FILE", help="The schema, next to its signature.")
+    help_ = "The coordinator's public key, ed25519:..., as you were given it."
+    parser.add_argument("--coordinator", required=True, metavar="KEY", help=help_)
     return parser
 
 

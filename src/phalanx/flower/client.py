@@ -37,6 +37,7 @@ from phalanx.flower.files import private_file
 from phalanx.flower.gate import OtherCoordinatorError, check_gpu, gated
 from phalanx.flower.identity import from_text, load_key, public_bytes
 from phalanx.flower.seen import SeenTasks, file_of
+from phalanx.flower.signed_schema import signature_file, signed_schema
 from phalanx.models import Model
 from phalanx.rng import generator
 from phalanx.runs.files import settle
@@ -83,6 +84,8 @@ class Participant(UnderContract):
         schema: of the tables of all clients, or its file; the same as the coordinator's, which compares digests.
         statistics: whether the client tells the coordinator the statistics of its table, as `phalanx schema statistics`
             writes them, when it enrols.
+        signed: whether the schema must be signed by the key of `coordinator` (`phalanx schema sign`). A signature next
+            to its file is checked in any case.
 
     Raises:
         UnfitTableError: the table does not fit the schema. The coordinator learns the kind, the column and about how
@@ -105,8 +108,11 @@ class Participant(UnderContract):
     held_out: Dataset | None = None
     schema: Schema | Path | str | None = None
     statistics: bool = False
+    signed: bool = False
 
     def __post_init__(self) -> None:
+        if self.signed and not isinstance(self.schema, Path | str):
+            raise InfeasibleError("A signed schema is a file, next to its signature. Give schema=Path(...).")
         if self.statistics and (isinstance(self.data, Dataset) or self.contract is None or self.hides):
             raise InfeasibleError(
                 "statistics are those of a table by a schema, and noise does not hide them. Give data=Path(...) and "
@@ -305,6 +311,7 @@ class ClientWorker:
         self.participant, self.coordinator = participant, participant.coordinator or coordinator
         if self.coordinator not in ("", ANY):
             from_text(self.coordinator)
+        self._check_schema()
         self.algorithm = secretly(participant.algorithm) if participant.noise == "system" else participant.algorithm
         key = participant.key
         self.key = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
@@ -319,6 +326,19 @@ class ClientWorker:
         self._head: TreeHead | None = None  # that came with the last task
         self.seen = SeenTasks(file_of(participant.memory, key))
         self._poisoned: Dataset | None = None
+
+    def _check_schema(self) -> None:
+        """Raise `InfeasibleError` if the coordinator has not signed the schema, and it should have."""
+        participant, known = self.participant, self.coordinator not in ("", ANY)
+        if participant.signed and not known:
+            raise InfeasibleError("Nobody knows who signs the schema. Give the coordinator's key, or leave out signed.")
+        given = participant.schema
+        if not (known and isinstance(given, Path | str)):
+            return
+        if participant.signed or signature_file(Path(given)).exists():
+            found = signed_schema(Path(given), self.coordinator)
+            if participant.contract is None or found.digest != participant.contract.digest:
+                raise InfeasibleError(f"{given} has changed since it was read. Start the client again.")
 
     def introduce(self, content: RecordDict) -> RecordDict:
         """Return the signed answer to enrolment: the reported number of examples, which an attacker may falsify."""

@@ -17,6 +17,7 @@ from phalanx.data import Schema
 from phalanx.data.table_schema import UnfitTableError
 from phalanx.flower import contract
 from phalanx.flower.codec import Malformed
+from phalanx.flower.signed_schema import UnsignedSchemaError
 
 Answer = TypeVar("Answer")
 log = logging.getLogger("phalanx.flower.client")
@@ -24,6 +25,7 @@ log = logging.getLogger("phalanx.flower.client")
 ANOTHER_COORDINATOR = "the task is of another coordinator than the one whose key it was given"
 ALTERED_TRAIL = "the audit trail that it was shown does not go on from what it was shown before"
 NO_TASK = "the task does not fit what it expects"
+UNSIGNED = "its schema is not the one that the coordinator has signed"
 MISFIT = "its table does not fit the schema"
 UNFIT = "its settings or its data do not fit this run"
 NO_MEMORY = "it ran out of memory"
@@ -34,7 +36,8 @@ NO_MODULE = "a package that it needs is not installed"
 OTHER = "its own log says why"
 LONGEST = 2000  # characters of a text from a client that are looked at
 REASONS = (
-    ANOTHER_COORDINATOR, ALTERED_TRAIL, NO_TASK, MISFIT, UNFIT, NO_MEMORY, NO_GPU, DISK_FULL, NO_FILE, NO_MODULE, OTHER,
+    ANOTHER_COORDINATOR, ALTERED_TRAIL, NO_TASK, UNSIGNED, MISFIT, UNFIT, NO_MEMORY, NO_GPU, DISK_FULL, NO_FILE,
+    NO_MODULE, OTHER,
 )  # fmt: skip
 ACCELERATOR: type[Exception] | tuple[()] = getattr(torch, "AcceleratorError", ())  # of PyTorch 2.8 and later
 
@@ -64,6 +67,7 @@ def reason_of(error: BaseException) -> str:
         (AlteredTrailError, ALTERED_TRAIL),
         (Malformed, NO_TASK),
         (UnfitTableError, MISFIT),
+        (UnsignedSchemaError, UNSIGNED),
         (InfeasibleError, UNFIT),
         ((MemoryError, torch.OutOfMemoryError), NO_MEMORY),
         ((NoGPUError, ACCELERATOR), NO_GPU),

@@ -30,6 +30,7 @@ from phalanx.data.table_schema import SCHEMA_FILE, Schema
 from phalanx.fields import CheckedFields, NonNegativeInt
 from phalanx.flower.certificates import CA, CA_KEY, authorities_of, general_name, make_certificates, make_secret
 from phalanx.flower.identity import COORDINATOR_KEY, LONGEST_NAME, ROSTER, Roster, alike, new_key, public_text
+from phalanx.flower.signed_schema import sign_schema
 from phalanx.reading import contents, decoded, in_words, load
 from phalanx.wording import shown, visible
 
@@ -152,7 +153,8 @@ def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
     for name in ("certificates", "proxy"):
         (home / name / CA_KEY).replace(offline / f"{name}-{CA_KEY}")
     make_secret(home / "superexec.secret")
-    key = public_text(new_key(home / COORDINATOR_KEY))
+    private = new_key(home / COORDINATOR_KEY)
+    key = public_text(private)
     Roster(coordinator=key).save(home / ROSTER)
     (authority,) = authorities_of(home / "proxy")
     compared = {"fingerprint": authority.fingerprint(hashes.SHA256()).hex(":").upper(), "key": key}
@@ -163,6 +165,7 @@ def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
         "ends": f"{authority.not_valid_after_utc:%Y-%m-%d}",
     }  # fmt: skip
     (home / SCHEMA_FILE).write_bytes(schema)
+    signature = sign_schema(home / SCHEMA_FILE, private)
     texts = {name: _filled(name, said) for name in COORDINATORS}
     for kept, text in {**{COORDINATORS[name]: text for name, text in texts.items()}, COMPOSE: _compose(texts)}.items():
         (home / kept).write_text(text, encoding="utf-8")
@@ -171,7 +174,7 @@ def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
         texts = {name: _filled(name, {**said, **own}) for name in OF_A_SITE}
         inside = {kept: texts[name].encode() for name, kept in OF_A_SITE.items()}
         inside |= {"proxy-ca.crt": (home / "proxy" / CA).read_bytes(), COMPOSE: _compose(texts).encode()}
-        _pack(sites / archive, {**inside, SCHEMA_FILE: schema})
+        _pack(sites / archive, {**inside, SCHEMA_FILE: schema, signature.name: signature.read_bytes()})
     return compared
 
 

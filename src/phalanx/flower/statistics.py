@@ -26,8 +26,10 @@ from phalanx.data.table_statistics import (
 from phalanx.flower.audit import Audit, Note
 from phalanx.flower.codec import brief
 from phalanx.flower.files import only_for_owner
+from phalanx.flower.identity import coordinator_key
 from phalanx.flower.logs import log_fields
 from phalanx.flower.register import Register
+from phalanx.flower.signed_schema import sign_schema
 from phalanx.runs.files import AUDIT, write_inside
 from phalanx.runs.lock import exclusive
 from phalanx.wording import plural
@@ -87,6 +89,8 @@ def gather(grid: Grid, coordinator: "Coordinator") -> Schema:
         finally:
             register.close()
         write_inside(place, SCHEMA_FILE, made.schema.json)
+        if (key := coordinator_key(coordinator.key, coordinator.roster, register.roster.coordinator)) is not None:
+            sign_schema(place / SCHEMA_FILE, key)
         what = f"the median of {together([sites[name] for name in made.counted])}; {made.promise}. {made.schema.digest}"
         log.info("%s: %s", place / SCHEMA_FILE, what, extra=log_fields("statistics"))
         audit.end(f"finished: {what}")

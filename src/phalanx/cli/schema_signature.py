@@ -1,0 +1,28 @@
+"""`phalanx schema sign` and `verify`: the coordinator's signature of a schema, and its check at a site."""
+
+from rich.console import Console
+
+from phalanx.cli.parser import Options
+from phalanx.data import Schema
+from phalanx.flower.identity import load_key
+from phalanx.flower.signed_schema import UnsignedSchemaError, sign_schema, signed_schema
+
+
+def sign_command(options: Options, console: Console) -> int:
+    """Sign a schema; return the exit status."""
+    made = sign_schema(options.schema, load_key(options.key))
+    digest = Schema.load(options.schema).digest
+    console.print(f"{made}: {digest}. Give both files to each site.", markup=False, soft_wrap=True)
+    return 0
+
+
+def verify_command(options: Options, console: Console) -> int:
+    """Check the signature of a schema; return the exit status."""
+    try:
+        found = signed_schema(options.schema, options.coordinator)
+    except UnsignedSchemaError as error:
+        console.print(f"error: {error}", markup=False, soft_wrap=True)
+        return 1
+    said = f"{options.schema}: signed by {options.coordinator}. {found.digest}"
+    console.print(said, markup=False, soft_wrap=True)
+    return 0
