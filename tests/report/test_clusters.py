@@ -1,3 +1,4 @@
+import html
 from dataclasses import replace
 
 import numpy as np
@@ -34,6 +35,17 @@ def test_tree(three: Clusters) -> None:
     picture = tree.picture(three, "k")
     assert picture is not None
     assert "cluster 3: 2 clients: 2, 3, 51.0 %" in picture.svg
+
+
+def test_a_tree_calls_clients_by_name_if_all_of_a_cluster_have_one() -> None:
+    clusters = Clusters(ClientLedger(records.make_clusters(6, 3)))
+    clusters.ledger.names |= {0: "Bern", 1: "Lyon", 2: "St. Mary's", 4: "Klinik " + "x" * 60, 5: "Süd"}
+    picture = tree.picture(clusters, "k")
+    assert picture is not None
+    drawn = html.unescape(picture.svg)
+    assert "cluster 1: 2 clients: Bern, Lyon, 50.0 %" in drawn
+    assert "cluster 3: 2 clients: 2, 3, 51.0 %" in drawn
+    assert f"cluster 4: 2 clients: Klinik {'x' * 34}…, 52.0 %" in drawn
 
 
 def test_splits_and_whether_they_tear_a_group(three: Clusters) -> None:

@@ -241,6 +241,21 @@ def test_picture_shows_every_client_by_reported_size() -> None:
     assert "Byzantine" not in nobody.caption
 
 
+def test_picture_shows_names_where_all_have_one_and_they_fit() -> None:
+    sizes = {4: 5, 0: 5, 9: 700, 2: 30}
+    names = {0: "Bern", 2: "Lyon $x_", 4: "Süd", 9: "Universitätsklinikum Nord-West"}
+    drawn = picture(replace(read(sizes, byzantine=(2,)), names=names), "k")
+    texts = Texts(drawn.svg).texts
+    assert texts[:2] == ["Universitätsklinikum Nord-W…", "Lyon $x_"]
+    assert texts[2:5] == ["Bern", "Süd", "client, by reported size"]
+    assert "by reported size. Universitätsklinikum Nord-West, the largest: reported" in drawn.svg
+    assert "Byzantine clients: Lyon $x_." in drawn.svg
+    some = picture(replace(read(sizes), names={0: "Bern"}), "k")
+    assert Texts(some.svg).texts[:4] == ["9", "2", "0", "4"]
+    many = picture(replace(read(EVEN), names={c: f"hospital {c}" for c in EVEN}), "k")
+    assert Texts(many.svg).texts[0] == "0"
+
+
 @pytest.mark.parametrize("clients", [41, 1000])
 def test_many_clients_stand_by_rank(clients: int) -> None:
     sizes = {c: 10 + c for c in range(clients)}

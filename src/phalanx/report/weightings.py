@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -56,12 +56,14 @@ class Weightings:
         byzantine: those of them that are known to be Byzantine.
         algorithm: that of the run.
         truncate: the truncation of sizes: that of the run if it has one, else the default.
+        names: of the clients that have one, by id.
     """
 
     sizes: Mapping[int, int]
     byzantine: frozenset[int]
     algorithm: Part
     truncate: Truncate
+    names: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def count(self) -> str:
@@ -119,7 +121,9 @@ def weightings(ledger: ClientLedger) -> Weightings | None:
     preprocess = algorithm.part("preprocess")
     truncates = MAKES.get(preprocess.path) == TRUNCATED
     own = {k: v for k, v in preprocess.arguments.items() if truncates and k in {"alpha", "alpha_star"}}
-    return Weightings(sizes, frozenset(ledger.of(BYZANTINE)).intersection(sizes), algorithm, Truncate(**own))
+    return Weightings(
+        sizes, frozenset(ledger.of(BYZANTINE)).intersection(sizes), algorithm, Truncate(**own), ledger.names
+    )
 
 
 def sizeless(algorithm: Part) -> bool:

@@ -39,11 +39,12 @@ def picture(clusters: Clusters, key: str) -> Picture | None:
 
 
 def _who(clusters: Clusters, cluster: int) -> str:
-    """Return the clients of a cluster in words: "3 clients, 1 Byzantine: 0–2"."""
+    """Return the clients of a cluster in words: "3 clients, 1 Byzantine: 0–2"; by name if all have one."""
     who = clusters.nodes[cluster].clients
     bad = sum(clusters.ledger.truth.get(client) == BYZANTINE for client in who)
-    named = ids(who)
-    short = named if len(named) <= LONGEST else named[: named.rindex(",", 0, LONGEST)] + ", …"
+    named = ids(who, clusters.ledger.names)
+    whole = named[:LONGEST].rpartition(",")[0]
+    short = named if len(named) <= LONGEST else f"{whole}, …" if whole else f"{named[: LONGEST - 1]}…"
     return f"{plural(len(who), 'client')}{f', {bad} Byzantine' if bad else ''}: {short}"
 
 

@@ -10,11 +10,13 @@ from phalanx.report.figures.drawing import COLOUR, DASH, FULL, Picture, canvas, 
 from phalanx.report.figures.heatmap import stride
 from phalanx.report.weightings import REPORTED, TRUNCATED, UNIFORM, Weightings
 from phalanx.report.words import ids, portion
+from phalanx.wording import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEFT, RIGHT, HEIGHT = 92, 150, 300  # pixels for the axis, for the names of the curves, and for all
+SHORTEST = 8  # characters that a name needs
 FEW = 40  # largest number of clients shown one by one; more are shown by rank on a logarithmic axis
 COLOURS = {REPORTED: "s0", TRUNCATED: "s2", UNIFORM: "muted"}
 MARKERS = {REPORTED: "o", TRUNCATED: "^"}
@@ -36,9 +38,10 @@ def picture(w: Weightings, key: str) -> Picture:
 def _spoken(w: Weightings, order: Sequence[int]) -> str:
     """Return the picture in words, for screen readers."""
     heaviest = ", ".join(f"{name} {portion(of[order[0]])}" for name, of in w.shares.items())
-    bad = ids(sorted(w.byzantine)) if len(w.byzantine) <= FEW else str(len(w.byzantine))
+    bad = ids(sorted(w.byzantine), w.names) if len(w.byzantine) <= FEW else str(len(w.byzantine))
+    first = visible(w.names.get(order[0], "")) or f"Client {order[0]}"
     return (
-        f"Share of the weight of each of {w.count}, by reported size. Client {order[0]}, the"
+        f"Share of the weight of each of {w.count}, by reported size. {first}, the"
         f" largest: {heaviest}. In use: {w.used or 'none of these'}. Byzantine clients: {bad or 'none known'}."
     )
 
@@ -112,11 +115,18 @@ def _percents(axes: "Axes", least: float) -> None:
 
 
 def _name_clients(axes: "Axes", w: Weightings, order: Sequence[int]) -> None:
-    """Write ids below the axis, those of Byzantine clients bold."""
+    """Write names below the axis, or ids where these do not fit or not all have one; those of Byzantine ones bold."""
     width = (FULL - LEFT - RIGHT) / len(order)
-    named = range(0, len(order), stride((7 * len(str(max(order))) + 6) / width))
-    axes.set_xticks([place + 1 for place in named], [str(order[place]) for place in named])
+    room = int(width / 7) - 1  # characters
+    if room >= SHORTEST and all(w.names.get(client) for client in order):
+        texts = [visible(w.names[client]) for client in order]
+        texts = [text if len(text) <= room else f"{text[: room - 1]}…" for text in texts]
+    else:
+        texts = list(map(str, order))
+    named = range(0, len(order), stride((7 * max(map(len, texts)) + 6) / width))
+    axes.set_xticks([place + 1 for place in named], [texts[place] for place in named])
     for place, text in zip(named, axes.get_xticklabels(), strict=True):
+        text.set_parse_math(False)
         if order[place] in w.byzantine:
             text.set(color=COLOUR["byzantine"], fontweight="bold")
     axes.set_xlabel("client, by reported size")
