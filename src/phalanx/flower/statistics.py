@@ -7,8 +7,10 @@ trail names the site.  A site tells only if its own configuration says so.
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.serverapp import Grid
 
 from phalanx.core import InfeasibleError
@@ -26,16 +28,15 @@ from phalanx.data.table_statistics import (
 from phalanx.flower.audit import Audit, Note
 from phalanx.flower.codec import brief
 from phalanx.flower.files import only_for_owner
-from phalanx.flower.identity import coordinator_key
+from phalanx.flower.identity import Roster, coordinator_key
 from phalanx.flower.logs import log_fields
 from phalanx.flower.register import Register
 from phalanx.flower.signed_schema import sign_schema
+from phalanx.flower.suspension import Suspension
+from phalanx.flower.timeouts import Timeouts
 from phalanx.runs.files import AUDIT, write_inside
 from phalanx.runs.lock import exclusive
 from phalanx.wording import plural
-
-if TYPE_CHECKING:
-    from phalanx.flower.server import Coordinator
 
 log = logging.getLogger("phalanx.flower")
 
@@ -44,7 +45,36 @@ IMPOSSIBLE = "impossible statistics"  # event of the audit trail
 LONGEST = 300  # characters of a reason
 
 
-def gather(grid: Grid, coordinator: "Coordinator") -> Schema:
+@runtime_checkable
+class Gathering(Protocol):
+    """What is needed of a `Coordinator`."""
+
+    @property
+    def contract(self) -> Schema | None:
+        """The schema."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the folder `statistics` goes."""
+
+    @property
+    def roster(self) -> Path | Roster:
+        """The sites."""
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long sites are waited for."""
+
+    @property
+    def suspension(self) -> Suspension:
+        """Who is suspended."""
+
+    @property
+    def key(self) -> Ed25519PrivateKey | Path | None:
+        """The coordinator's private key."""
+
+
+def gather(grid: Grid, coordinator: Gathering) -> Schema:
     """Ask the sites of a roster for the statistics of their tables; return the schema with the median of them.
 
     The folder `statistics` holds the schema, what each site has told, as a file for `phalanx schema scale`, and an
@@ -97,7 +127,7 @@ def gather(grid: Grid, coordinator: "Coordinator") -> Schema:
         return made.schema
 
 
-def _wait(register: Register, coordinator: "Coordinator") -> None:
+def _wait(register: Register, coordinator: Gathering) -> None:
     """Wait until the sites of the roster have enrolled; raise `InfeasibleError` if too few have."""
     register.begin(secrets.token_hex(16))
     missing = register.wait_for(lambda: set(register.roster.active))
