@@ -11,7 +11,9 @@ from phalanx.cli.main import main
 OWN = '''
 from dataclasses import dataclass
 
-from phalanx.aggregators import Aggregator, Krum, Mean, Median
+import torch
+
+from phalanx.aggregators import Aggregator, Choice, Krum, Mean, Median, Selection
 from phalanx.weighting import AsReported, Ignore
 
 
@@ -26,6 +28,18 @@ class First(Mean):
 
     def aggregate(self, points):
         return points.matrix[0].clone()
+
+
+@dataclass(frozen=True)
+class Shortest(Selection):
+    """Averages all rows but the f longest, and forgets that there may be no others."""
+
+    f: int = 1
+
+    def choose(self, points):
+        kept = torch.zeros(len(points), dtype=torch.float64)
+        kept[torch.argsort(points.norms)[: len(points) - self.f]] = 1.0
+        return Choice(points.share * kept / (points.share * kept).sum())
 
 
 class Unfinished(Aggregator):
@@ -100,6 +114,16 @@ def test_a_rule_that_returns_its_first_row(checked):
     assert "9 of 13 properties hold" in out
 
 
+def test_a_rule_that_tolerates_nobody_is_tried_with_the_numbers_that_it_has(checked):
+    status, out, _ = checked("mine.py:Shortest")
+    assert (status, out.splitlines()[0]) == (
+        1,
+        "Shortest is a rule. It tolerates no attackers by its `tolerates`, and was tried as Shortest(f=1).",
+    )
+    assert {"translation", "few rows"} <= {line.partition(":")[0] for line in out.splitlines()[1:]}
+    assert checked("mine.py:Shortest(f=1)")[1].splitlines()[1:] == out.splitlines()[1:]
+
+
 def test_a_property_that_its_docstring_excepts_is_left_out(checked):
     status, out, _ = checked("mine.py:First", "--without", "order")
     assert "order" not in out
@@ -137,7 +161,7 @@ def test_a_file_that_no_module_can_be_called_like(checked):
         ("none.py:Best", "none.py:Best: there is no file none.py."),
         (
             "mine.py",
-            "mine.py names no class of mine.py. It has Good, First, Unfinished, ",
+            "mine.py names no class of mine.py. It has Good, First, Shortest, Unfinished, ",
         ),
         ("mine.py:Best", "mine.py:Best names no class of mine.py. It has Good"),
         ("mine.py:dataclass", "mine.py:dataclass is no class that can be checked. Name a subclass of Aggregator, Pre"),

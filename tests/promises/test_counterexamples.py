@@ -239,7 +239,7 @@ def test_what_does_not_say_what_it_combines_promises_nothing():
         title = "Mine"
         tolerates = phalanx.aggregators.Aggregator.tolerates
 
-    assert promise(Own(), Setting(5)).missing == ("Own does not say what it combines. Define `pools`.",)
+    assert promise(Own(), Setting(5)).missing == ("It is not said what Own combines. Define `pools`.",)
     found = promise(FedAvg(Rule(), Ignore()), Setting(5))
     assert found.missing[0].startswith("The rule Mine states no share of the weight that it tolerates.")
 

@@ -1,6 +1,6 @@
 """Aggregation rules: functions of many vectors that return one.  Use them alone: `Median()(deltas, weights)`."""
 
-from phalanx.aggregators.aggregator import Aggregator, Chain, Choice, PreAggregator, Selection, Steps
+from phalanx.aggregators.aggregator import Aggregator, Chain, Choice, PreAggregator, Selection, Steps, TooFewRowsError
 from phalanx.aggregators.bulyan import Bulyan
 from phalanx.aggregators.caf import CAF
 from phalanx.aggregators.centered_clipping import CenteredClipping
@@ -52,5 +52,6 @@ __all__ = [
     "Selection",
     "SignMajority",
     "Steps",
+    "TooFewRowsError",
     "TrimmedMean",
 ]

@@ -44,7 +44,9 @@ def check_command(options: Options, console: Console) -> int:
         found = examine(subject, settings, options.without)
     except TypeError as error:
         raise InfeasibleError(f"{said} cannot be made: {error}") from error
-    console.print(f"{escape(subject.__name__)} is {kind.words}.", soft_wrap=True)
+    console.print(
+        f"{escape(subject.__name__)} is {kind.words}. {escape(shown(found.remark, 300))}".rstrip(), soft_wrap=True
+    )
     for breach in found.broken:
         words = f"[red]{breach.property}[/]: {escape(breach.sentence)} {escape(shown(breach.example, 600))}"
         console.print(words, soft_wrap=True)

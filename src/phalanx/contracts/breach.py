@@ -35,6 +35,7 @@ class Examined(NamedTuple):
     broken: list[Breach]
     untried: dict[str, str]  # properties that could not be tried, each with the reason
     holding: list[str]  # those that were tried, and of which no counterexample was found
+    remark: str = ""  # on how it was tried
 
 
 Found = tuple[str, str] | None  # a counterexample: the sentence, and the example; None: one more case that holds

@@ -44,6 +44,14 @@ def tolerated(make: Make, m: int) -> int:
     return max((f for f in range((m + 1) // 2) if _tolerates(_made(make, m, f, Median()), m, f)), default=0)
 
 
+def tolerates_some(make: Make) -> bool:
+    """Return whether a rule tolerates an attacker by its theory; so, too, if that cannot be asked of it."""
+    try:
+        return any(tolerated(make, m) for m in SIZES)
+    except Exception:
+        return True
+
+
 def _tolerates(rule: Aggregator, m: int, f: int) -> bool:
     """Return whether a rule of m rows says that f attackers leave its result near the honest rows, or as short."""
     said = rule.tolerates(m)

@@ -65,11 +65,18 @@ def kind_of(subject: Any) -> Kind:
     raise InfeasibleError(f"{subject.__name__} has no contract. Name a subclass of one of these: {listed}.")
 
 
-def made_for(subject: Any, settings: Mapping[str, Any], m: int, f: int) -> Any:
+def made_for(subject: Any, settings: Mapping[str, Any], m: int, f: int, *, follows: bool = True) -> Any:
     """Return a value of a class, for m clients of which f are Byzantine.
 
     Fields named `f`, `share` and `beta` follow, unless they are given: those of a rule that are numbers, and all that
     have no default. A field that must hold a rule, an attack or another of these kinds holds a simple one.
+
+    Args:
+        subject: the class.
+        settings: values of its fields.
+        m: number of clients.
+        f: number of Byzantine ones.
+        follows: whether numbers that have a default follow as well.
 
     Raises:
         InfeasibleError: it needs other values as well.
@@ -90,7 +97,7 @@ def made_for(subject: Any, settings: Mapping[str, Any], m: int, f: int) -> Any:
     needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
     values = {name: kind.stand_in for name in needed for base, kind in KINDS.items() if base in _types(subject, name)}
     counted = dict.fromkeys(ATTACKERS, f) | dict.fromkeys(SHARES, f / m)
-    ours = counted.keys() & (needed | (_numbers(fields) if issubclass(subject, RULES) else set()))
+    ours = counted.keys() & (needed | (_numbers(fields) if follows and issubclass(subject, RULES) else set()))
     values |= {name: counted[name] for name in ours}
     values |= settings
     if lacking := sorted(needed - values.keys()):
@@ -155,8 +162,16 @@ def examine(
     def make(m: int, f: int) -> Any:
         return made_for(subject, settings(m, f), m, f)
 
+    def as_given(m: int, f: int) -> Any:
+        return made_for(subject, settings(m, f), m, f, follows=False)
+
     make(8, 1)  # what cannot be made breaks no property
-    return examined({name: holds for name, holds in properties.items() if name not in without}, _remembered(make))
+    chosen, remark = _remembered(make), ""
+    if issubclass(subject, RULES) and as_given(8, 0) != make(8, 0) and not rules.tolerates_some(chosen):
+        chosen = _remembered(as_given)  # of f = 0 alone nothing would be seen
+        remark = f"It tolerates no attackers by its `tolerates`, and was tried as {as_given(8, 0)!r}."
+    kept = {name: holds for name, holds in properties.items() if name not in without}
+    return examined(kept, chosen)._replace(remark=remark)
 
 
 def _remembered(make: Make) -> Make:

@@ -24,11 +24,13 @@ class EarlyStopping:
         patience: number of evaluations in a row without an improvement after which the run stops, at least 1.
         metric: "accuracy" or "worst_client_accuracy", which should rise, "loss" or "attack_success", which should fall;
             or a metric of the run's task, such as "AUROC": one whose name ends in Error, Distance or Loss should fall.
-            None: the accuracy, or the loss if the task has no accuracy.
+            None: the accuracy, or the loss if the task has no accuracy.  A metric class of your own is called as it is
+            written in `metrics` of the task, "my_metric.Balanced".
+        least: by how much the metric must be better than its best value to count as an improvement.
 
     Raises:
-        InfeasibleError: when the run begins, if its evaluation does not have the metric.
-        least: by how much the metric must be better than its best value to count as an improvement.
+        InfeasibleError: at the first evaluation, if that does not have the metric; `simulate` then returns a record
+            with the status "failed" and this reason.
     """
 
     def __init__(self, patience: int, metric: Metric | str | None = None, least: float = 0.0) -> None:
@@ -53,7 +55,8 @@ class EarlyStopping:
             self._note(progress.step, self._value(progress.metrics))
         if self._without >= self.patience:
             found = "was never finite" if self._best is None else f"was best after step {self._at} ({self._best:.4g})"
-            name = str(self._watched).replace("_", " ")
+            name = str(self._watched)
+            name = name.replace("_", " ") if name in get_args(Metric) else name
             raise Stop(f"early stopping: the {name} {found} and did not improve in {self.patience} evaluations")
 
     def catch_up(self, history: Sequence[StepRecord], /) -> None:

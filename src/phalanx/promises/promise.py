@@ -83,7 +83,9 @@ class Promise:
     def sentence(self) -> str:
         """The promise in a sentence."""
         if not self.f:
-            return f"Promises nothing: {self.missing[0][:1].lower()}{self.missing[0][1:]}"
+            why = self.missing[0]
+            name = why.split(" ")[0][1:]  # FedAvg, Truncate(0.1, 0.5): such a name keeps its capital
+            return f"Promises nothing: {why if name and not name.islower() else why[:1].lower() + why[1:]}"
         if not self.bounds:
             return f"Tolerates any number of the {plural(self.clients, 'client')}: nothing is shared."
         words = f"Tolerates any {self.f} of {plural(self.clients, 'client')}"
@@ -125,7 +127,7 @@ def promise(algorithm: Algorithm[Any], setting: Setting, *, f: int | None = None
     pools = algorithm.pools(setting)
     refuse(algorithm, pools, setting)
     if pools is None:
-        why = f"{algorithm.title} does not say what it combines. Define `pools`."
+        why = f"It is not said what {algorithm.title} combines. Define `pools`."
         return _nothing(algorithm, setting, None, (why,), f)
     if not pools:
         n = setting.clients

@@ -27,7 +27,8 @@ class Task(CheckedFields, ABC):
     """The meaning of outputs and labels.  A subclass is a frozen dataclass.
 
     Metrics are names of classes of torchmetrics, such as "F1Score", "AUROC" or "MeanAbsoluteError", or import paths of
-    others; where a metric has an average over classes, it is "macro". They need the extra `tasks`.
+    others, such as "my_file.Balanced", a subclass of `torchmetrics.Metric`: records, tables and observers name it so.
+    Where a metric has an average over classes, it is "macro". They need the extra `tasks`.
     """
 
     metrics: tuple[str, ...] = ()
