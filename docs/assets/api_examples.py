@@ -222,22 +222,38 @@ def own() -> dict[str, str]:
 
 def written(code: str, package: str) -> str:
     """Return code after the imports of the names that it uses but does not define."""
+    return "\n".join([*imports(code, package), code])
+
+
+def imports(code: str, package: str, module: str | None = None) -> list[str]:
+    """Return the imports of the names that code uses but does not define; those of a module, if they are in no package."""
     tree = ast.parse(code)
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     stored = {node.id for node in nodes if not isinstance(node.ctx, ast.Load)} | {
-        name for node in ast.walk(tree) for name in (getattr(node, "name", None), getattr(node, "arg", None)) if name
+        getattr(node, "asname", None) or name
+        for node in ast.walk(tree)
+        for name in (getattr(node, "name", None), getattr(node, "arg", None))
+        if name
     }
     used = {node.id for node in nodes} - stored
-    homes: dict[str, str] = {}
+    known = vars(importlib.import_module(module)) if module else {}
+    homes = {name: _home(known[name], name, module or "") for name in used & known.keys()}
     for place, names in [*public().items(), (package, public()[package])]:
         homes |= {name: place for name in names if name not in public()["phalanx"] or place in ("phalanx", package)}
     homes |= {"Path": "pathlib", "replace": "dataclasses", "dataclass": "dataclasses"}
     modules = {"torch": "import torch", "np": "import numpy as np", "sys": "import sys", "json": "import json"}
+    homes = {name: home for name, home in homes.items() if name not in modules}
     lines = [modules[name] for name in sorted(used & modules.keys())]
     for place in sorted({homes[name] for name in used & homes.keys()}):
         names = sorted(name for name in used & homes.keys() if homes[name] == place)
         lines.append(f"from {place} import {', '.join(names)}")
-    return "\n".join([*lines, code])
+    return lines
+
+
+def _home(value: Any, name: str, module: str) -> str:
+    """Return where a name of a module comes from."""
+    home = str(getattr(value, "__module__", module))
+    return home if getattr(importlib.import_module(home), name, None) is value else module
 
 
 def performed(code: str) -> str:

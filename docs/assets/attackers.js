@@ -111,10 +111,11 @@ const Rules = (() => {
 (() => {
   const root = typeof document === "undefined" ? null : document.getElementById("attackers-picture");
   if (!root) return;
-  const SIDE = 480, REACH = 6, CLIENTS = 20, ALPHA_STAR = 0.45;
+  const SIDE = 480, REACH = 7, CLIENTS = 20, ALPHA_STAR = 0.45;
   const at = (p) => [SIDE / 2 + (p[0] / REACH) * (SIDE / 2), SIDE / 2 - (p[1] / REACH) * (SIDE / 2)];
   const NAMES = { mean: "Mean", median: "Median", krum: "Krum", geometricMedian: "Geometric median" };
-  const COLOURS = { mean: "#d55e00", median: "#0072b2", krum: "#009e73", geometricMedian: "#cc79a7" };
+  const COLOURS = { mean: "#f0e442", median: "#0072b2", krum: "#009e73", geometricMedian: "#cc79a7" };
+  const SIZES = { geometricMedian: 22, median: 17, krum: 12, mean: 7 }; // the largest first: none is hidden behind another
   const state = { bad: 4, size: 1, truncate: false, circle: true, clients: [] };
 
   let seed = 1; // a small generator, so that each visitor sees the same honest updates
@@ -155,8 +156,9 @@ const Rules = (() => {
   slider("attackers report times", "size", 1, 100);
   toggle("truncate sizes", "truncate");
   toggle("influence of as many further attackers on the median", "circle");
-  const canvas = svg("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, role: "img", "aria-label": "Updates in two dimensions, and what four rules make of them" }, root);
-  const table = html("table", { className: "attackers-table" }, root);
+  const seen = html("div", { className: "attackers-seen" }, root);
+  const canvas = svg("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, role: "img", "aria-label": "Updates in two dimensions, and what four rules make of them" }, seen);
+  const table = html("table", { className: "attackers-table" }, seen);
   const said = html("p", { className: "attackers-said" }, root);
   said.setAttribute("aria-live", "polite");
 
@@ -192,13 +194,13 @@ const Rules = (() => {
     });
     const [tx, ty] = at(target);
     svg("path", { d: `M${tx - 9} ${ty}h18M${tx} ${ty - 9}v18`, class: "attackers-target" }, canvas);
-    for (const [rule, p] of Object.entries(found)) {
-      const [x, y] = at(p);
-      svg("rect", { x: x - 6, y: y - 6, width: 12, height: 12, fill: COLOURS[rule], "data-rule": rule, class: "attackers-result" }, canvas);
+    for (const [rule, size] of Object.entries(SIZES)) {
+      const [x, y] = at(found[rule]);
+      svg("rect", { x: x - size / 2, y: y - size / 2, width: size, height: size, fill: COLOURS[rule], "data-rule": rule, class: "attackers-result" }, canvas);
     }
     table.replaceChildren();
     const head = html("tr", {}, html("thead", {}, table));
-    ["", "rule", "result", "distance from the honest mean"].forEach((text) => html("th", { textContent: text }, head));
+    ["", "rule", "result", "from the cross"].forEach((text) => html("th", { textContent: text }, head));
     const body = html("tbody", {}, table);
     for (const [rule, p] of Object.entries(found)) {
       const row = html("tr", {}, body);

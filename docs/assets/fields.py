@@ -1,5 +1,6 @@
 """Extension of griffe: examples, and the comments after fields, become docstrings on the pages of the API."""
 
+import re
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import griffe
 
 sys.path.insert(0, str(Path(__file__).parent))
-from api_examples import shown
+from api_examples import imports, public, shown
 
 
 class Fields(griffe.Extension):
@@ -37,6 +38,12 @@ def _show(member: griffe.Class | griffe.Function) -> None:
     if (example := shown().get(member.path)) and member.docstring:
         lines = "\n".join(f"    {line}" for line in example.splitlines())
         member.docstring.value = f"{member.docstring.value.rstrip()}\n\nExamples:\n{lines}\n"
+    elif member.docstring and (first := re.search(r"^( *)>>> ", member.docstring.value, re.MULTILINE)):
+        text = member.docstring.value
+        code = "\n".join(re.findall(r"^ *(?:>>>|\.\.\.) ?(.*)$", text, re.MULTILINE))
+        package = next((place for place, names in public().items() if member.name in names), "phalanx")
+        lines = "".join(f"{first[1]}>>> {line}\n" for line in imports(code, package, member.module.path))
+        member.docstring.value = text[: first.start()] + lines + text[first.start() :]
 
 
 @lru_cache

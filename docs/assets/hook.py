@@ -42,9 +42,12 @@ def prepare(folder: Path) -> Any:
         place = file.relative_to(DOCS).as_posix()
         if file.suffix in (".md", ".ipynb"):
             text = _notebook(file) if file.suffix == ".ipynb" else file.read_text()
-            pages[place.replace(".ipynb", ".md")] = _rewritten(text, file.parent, folder / "docs", config)
-        elif file.is_file() and file.suffix != ".py" and "__pycache__" not in place:
-            _copy(file, folder / "docs" / place)
+            page = _rewritten(text, file.parent, folder / "docs", config)
+            if file.suffix == ".ipynb":
+                page = page.replace("\n", f"\n\n*[Download this notebook]({file.name}).*\n", 1)
+            pages[place.replace(".ipynb", ".md")] = page
+        if file.is_file() and file.suffix not in (".md", ".py") and "__pycache__" not in place:
+            _copy(file, folder / "docs" / place)  # a notebook as well: its page leads to it
     nav = _whole(config["nav"], sorted(pages))
     for place, text in {**pages, "llms.txt": _listed(nav, pages, config)}.items():
         (folder / "docs" / place).parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +91,7 @@ def _notebook(file: Path) -> str:
         for output in cell.get("outputs", []):
             text = "".join(output.get("text", output.get("data", {}).get("text/plain", "")))
             text = "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", text).splitlines())
-            parts.append(f"```text\n{text.strip(chr(10))}\n```")
+            parts.append(f"```{{.text .output .no-copy}}\n{text.strip(chr(10))}\n```")
     return "\n\n".join(parts)
 
 

@@ -131,7 +131,9 @@ def demo_command(options: Options, console: Console) -> int:
     folders = {name: options.folder / name.lower().replace(", ", "-").replace(" ", "-") for name in plans}
     (options.folder / REPORT).unlink(missing_ok=True)
     records = _carry_out(plans, folders, execution, console)
-    return _show(records, options.folder, "One federation, three algorithms, without and under attack", console)
+    status = _show(records, options.folder, "One federation, three algorithms, without and under attack", console)
+    console.print(demo.WHY, soft_wrap=True)
+    return status
 
 
 def partition_command(options: Options, console: Console) -> int:
