@@ -22,8 +22,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "Byzantine CFL": ByzantineCFL(),
 }
 WHY = (
-    "Byzantine CFL promises nothing, since it averages whoever it has not excluded by a mean: it found these attackers, "
-    "and one whose updates resemble honest ones would stay in. The median bounds what any 9 of 20 clients can do."
+    "Byzantine CFL promises nothing, since it takes the mean of whoever it has not excluded. It found these attackers; "
+    "one whose updates resemble honest ones would stay in. The median bounds what any 9 of 20 clients can do."
 )
 
 
