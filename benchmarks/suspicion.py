@@ -2,11 +2,13 @@
 
 python benchmarks/suspicion.py alarms [--seeds 6]    honest clients that are named suspicious
 python benchmarks/suspicion.py power [--seeds 2]     attackers that are named, by attack
+python benchmarks/suspicion.py rounds [--seeds 4]    rounds until an attacker that multiplies by -10 is named
 
-Both print a table in Markdown.
+Each prints a table in Markdown.
 """
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from typing import NamedTuple
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from phalanx import Run, simulate
-from phalanx.aggregators import Aggregator, Mean, Median, TrimmedMean
+from phalanx.aggregators import Aggregator, GeometricMedian, Mean, Median, TrimmedMean
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import (
     ALIE,
@@ -124,13 +126,33 @@ def power(seeds: int) -> Iterator[str]:
         yield f"| `{name}` | {' | '.join(cells)} |"
 
 
+def rounds(seeds: int) -> Iterator[str]:
+    """Yield the table of the rounds until `Rescale(-10)` is named: of each attacker, by seed."""
+    yield "| data | rule | 1 of 4 | 1 of 8 | 4 of 20 |"
+    yield "| --- | --- | --- | --- | --- |"
+    for data, partition in PARTITIONS.items():
+        for name, rule in {"Median": Median(), "GeometricMedian": GeometricMedian()}.items():
+            cells = []
+            for clients, byzantine in ((4, 1), (8, 1), (20, 4)):
+                found = list[float]()
+                for seed in range(seeds):
+                    one = named(partition, rule, clients, seed, attack=Rescale(-10.0), byzantine=byzantine)
+                    found += (one.steps.get(i, math.inf) for i in one.attackers)
+                never = sum(map(math.isinf, found))
+                said = f"median {median(found):g}, {min(found):g} to {max(found):g}"
+                cells.append(said.replace("inf", f"never ({never} of {len(found)})"))
+            yield f"| {data} | {name} | {' | '.join(cells)} |"
+
+
 def main() -> None:
     """Print the table that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("alarms", "power"))
+    parser.add_argument("what", choices=("alarms", "power", "rounds"))
     parser.add_argument("--seeds", type=int)
     given = parser.parse_args()
-    table = alarms(given.seeds or 6) if given.what == "alarms" else power(given.seeds or 2)
+    tables = {"alarms": (alarms, 6), "power": (power, 2), "rounds": (rounds, 4)}
+    made, seeds = tables[given.what]
+    table = made(given.seeds or seeds)
     for line in table:
         print(line)
         sys.stdout.flush()

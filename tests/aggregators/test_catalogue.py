@@ -8,9 +8,10 @@ import pytest
 import torch
 from catalogue import CATALOGUE
 
-from phalanx.aggregators import Krum, Mean, Median
+from phalanx.aggregators import GeometricMedian, Krum, Mean, Median
 from phalanx.aggregators.aggregator import TooFewRowsError, check_rows, weighs_rows
-from phalanx.core import InfeasibleError
+from phalanx.algorithms.rounds import verdicts_of
+from phalanx.core import InfeasibleError, Updates
 
 SIZES = (7, 8, 11)
 
@@ -116,6 +117,23 @@ def test_says_what_became_of_each_row(entry):
                 close(choice.shares @ U, vector)
                 assert choice.scores is None or len(choice.scores) == len(U)
                 assert choice.reasons is None or len(choice.reasons) == len(U)
+
+
+@every
+def test_an_update_that_is_not_used_has_a_reason_in_words(entry):
+    for U, _, rule in cases(entry):
+        m = len(U)
+        once = Updates(tuple(range(m)), (0,) * m, (torch.zeros(U.shape[1]),) * m, U, torch.zeros(m))
+        for verdict in verdicts_of(once, torch.ones(m), rule.explained(U)[1]).values():
+            assert verdict.weight > 0 or verdict.reason
+
+
+def test_the_geometric_median_on_one_update_says_that_nothing_is_held_against_the_others():
+    rows = torch.tensor([[0.0, 0.0], [1.0, 0.1], [-1.0, 0.1], [0.0, 0.0]])
+    updates = Updates(tuple(range(4)), (0,) * 4, (torch.zeros(2),) * 4, rows, torch.zeros(4))
+    found = verdicts_of(updates, torch.ones(4), GeometricMedian().explained(rows)[1])
+    assert [verdict.weight > 0 for verdict in found.values()] == [True, False, False, True]
+    assert "this one is no suspect" in found[1].reason
 
 
 @every

@@ -103,7 +103,7 @@ LIARS = {
     "like noise": lambda rows: (
         rows[0].norm() * torch.nn.functional.normalize(torch.randn(D, generator=generator(7, "noise")), dim=0)
     ),
-    "is that of client 3,": lambda rows: rows[3],
+    "client 0 and client 3 sent the same": lambda rows: (1 + 1e-5) * rows[3],
 }
 
 
@@ -115,7 +115,7 @@ def test_each_kind_of_liar_is_outlying_for_its_own_reason(why, seed):
     found = conduct(updates(rows), rows.mean(0), {})
     assert why in found[0].outlying
     others = {i for i, one in found.items() if one.outlying} - {0}
-    assert others == ({3} if why.startswith("is that") else set()), "a copied client is named with its copy"
+    assert others == ({3} if "sent the same" in why else set()), "a copied client is named with its copy"
 
 
 def test_nobody_of_an_honest_crowd_is_outlying():
@@ -221,6 +221,18 @@ def test_a_resumed_run_goes_on_with_the_evidence(tmp_path):
     record = simulate(plan, folder=tmp_path, checkpoint=Checkpoint(every_seconds=0))
     assert [step.conduct for step in record.history] == [step.conduct for step in whole.history]
     assert any(step.conduct for step in whole.history)
+
+
+def test_of_a_copy_both_are_named_and_whose_came_first_where_that_is_known():
+    rows = crowd(5)
+    rows[1] = rows[4]
+    found = conduct(updates(rows), None, {}, named=lambda i: f"clinic {i}")
+    for client in (1, 4):
+        assert found[client].outlying.startswith("clinic 1 and clinic 4 sent the same update")
+        assert found[client].outlying.endswith("which was first is not known")
+    single = Updates((1,), (0,), (torch.zeros(D),), rows[1:2], torch.zeros(1))
+    (one,) = conduct(single, None, {}, recent={i: rows[i] for i in (0, 2, 3, 4)}).values()
+    assert one.outlying.endswith("that of client 4 came first")
 
 
 def test_single_arrivals_are_compared_with_the_last_ones_of_others():

@@ -365,6 +365,17 @@ def test_a_minority_cannot_move_the_deadline_of_a_newcomer_out_of_the_honest_ran
     assert max(1e-9, min(honest_times)) <= made <= max(1e-9, *honest_times)
 
 
+def test_who_answers_last_by_far_is_called_slow():
+    deadlines = Deadlines(Timeouts())
+    for client, seconds in ((0, 10.0), (1, 12.0), (2, 11.0), (3, 41.0)):
+        deadlines.answered(client, seconds)
+    assert deadlines.slow() == {3: "its answers take 41 s, 3.7 times the 11 s of others"}
+    for client in range(4):
+        for _ in range(LATELY):
+            deadlines.answered(client, 1.0 + 5.0 * (client == 3))
+    assert deadlines.slow() == {}, "five seconds are Flower's"
+
+
 def test_deadlines_by_hand():
     deadlines = Deadlines(Timeouts(answer=600.0, shortest=5.0, margin=3.0))
     assert deadlines.of(0, 0.0, last_chance=False) == 600.0, "nobody has answered yet"

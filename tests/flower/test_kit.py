@@ -114,6 +114,35 @@ def test_the_page_of_deployment_shows_the_same(described, tmp_path):
         assert " ".join(command_of((home / unit).read_text())) in words
 
 
+def test_ports_and_the_folder_are_settings_that_reach_every_file(described, tmp_path):
+    given = {"port": 4431, "superlink": 4432, "metrics": 4433, "node": 4434, "folder": "/opt/federation"}
+    text = described.read_text().replace("port: 4430", "\n".join(f"{name}: {value}" for name, value in given.items()))
+    described.write_text(text)
+    write_kit(Consortium.load(described), tmp_path / "kit")
+    home = tmp_path / "kit" / COORDINATOR
+    files = {
+        path.name: path.read_text()
+        for path in home.iterdir()
+        if path.is_file() and path.suffix != ".secret" and path.name != "schema.json"
+    }
+    site = {name: text.decode() for name, text in inside(tmp_path / "kit" / SITES / "st-marys.tar.gz").items()}
+    everything = "\n".join([*files.values(), *site.values()])
+    for default in ("/srv/phalanx", "8000", "9094", "9464"):
+        assert default not in everything
+    assert "listen 4431 ssl;" in files["nginx.conf"]
+    assert "proxy_pass https://127.0.0.1:4432;" in files["nginx.conf"]
+    assert 'address = "127.0.0.1:4432"' in files["config.toml"]
+    assert "--port 4432 " in files["phalanx-superlink.service"]
+    assert "127.0.0.1:4432 " in files["phalanx-superexec.service"]
+    assert "Coordinator(metrics=4433)" in files["README.md"]
+    assert "--superlink 127.0.0.1:4431 --port 4434 " in site["phalanx-node.service"]
+    assert "--ports 4434" in site["README.md"]
+    (node,) = yaml.safe_load(site["compose.yaml"])["services"].values()
+    assert (node["working_dir"], node["environment"], node["volumes"][0]) == (
+        "/opt/federation", {"HOME": "/opt/federation"}, ".:/opt/federation"
+    )  # fmt: skip
+
+
 def test_containers_do_what_the_units_do_and_write_to_volumes_alone(described, tmp_path):
     write_kit(Consortium.load(described), tmp_path / "kit")
     home, site = tmp_path / "kit" / COORDINATOR, inside(tmp_path / "kit" / SITES / "klinik-sud.tar.gz")
@@ -163,6 +192,61 @@ def test_the_image_holds_the_library_and_starts_as_the_containers_need_it():
     assert all((ROOT / name).exists() for name in taken)
 
 
+STEPS = {  # of the Dockerfile, by how each begins: whether the test below carries it out, or only sees that it is there
+    "FROM python:": "an image, which names the version of Python",
+    "RUN apt-get update": "a program that the test above looks for",
+    "RUN pip install --no-cache-dir torch": "the command of the page",
+    "COPY . ": "carried out",
+    "RUN pip install --no-cache-dir '/usr/src/phalanx": "carried out, without what it depends on",
+    "ENV HOME=": "carried out",
+    "RUN useradd": "carried out, but for the user and whose the folders are",
+    "USER phalanx": "not carried out",
+    "WORKDIR ": "carried out",
+}
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_image_end_in_a_library_that_is_installed_and_compiled(tmp_path):
+    """No engine is needed: the steps make folders in place of the image's.  A step that is new has no place above."""
+    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    steps = [line for line in text.splitlines() if line]
+    assert [next((begin for begin in STEPS if step.startswith(begin)), step) for step in steps] == [*STEPS]
+    version = re.match(r"FROM python:([\d.]+)-slim", steps[0])[1]
+    assert f"Programming Language :: Python :: {version}" in (ROOT / "pyproject.toml").read_text()
+    places = {"/usr/src/phalanx": tmp_path / "source", FOLDER: tmp_path / "home", CACHE: tmp_path / "cache"}
+    taken = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    places["/usr/src/phalanx"].mkdir()
+    for name in taken:  # COPY
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, places["/usr/src/phalanx"] / name)
+
+    def inner(step):
+        for place, folder in places.items():
+            step = step.replace(place, str(folder))
+        return step
+
+    install = inner(steps[4]).removeprefix("RUN ").replace("[flower,tables,metrics]", "")
+    target = tmp_path / "installed"
+    options = f"--no-deps --no-build-isolation --quiet --target {target} "
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    plain = {"PATH": path, "LANG": "C.UTF-8"}
+    subprocess.run(
+        ["bash", "-c", install.replace("install ", f"install {options}")], check=True, env=os.environ | plain
+    )
+    set_up = inner(steps[6]).removeprefix("RUN ")
+    *_, made, compiled, owned = (part.strip() for part in re.split(r"&&|(?=mkdir)", set_up) if part.strip())
+    assert (made.split()[0], compiled, owned.split()[0]) == ("mkdir", "phalanx doctor --compile", "chown")
+    variables = dict(word.split("=", 1) for word in inner(steps[5]).split()[1:])
+    environment = plain | variables | {"PYTHONPATH": str(target)}
+    program = f"{sys.executable} {target / 'bin' / 'phalanx'}"
+    subprocess.run(["bash", "-c", f"{made} && {program} doctor --compile"], check=True, env=environment, cwd=tmp_path)
+    code = "import phalanx; print(phalanx.__file__)"
+    asked = subprocess.run([sys.executable, "-c", code], env=environment, cwd=inner(steps[8]).split()[1],
+                           capture_output=True, text=True, check=True)  # fmt: skip
+    assert asked.stdout.startswith(str(target))
+    assert any(places[CACHE].rglob("*.nbi")), "compiled loops lie where the containers have a volume"
+
+
 def test_the_dashboard_shows_figures_that_there_are(described, tmp_path):
     write_kit(Consortium.load(described), tmp_path / "kit")
     found = json.loads((tmp_path / "kit" / COORDINATOR / "dashboard.json").read_text())
@@ -187,7 +271,14 @@ def test_the_dashboard_shows_figures_that_there_are(described, tmp_path):
         (("data/schema", "data/none"), "none.json"),
         (("host: 127.0.0.1", "host: 10.0.0.700"), "A host must be an address"),
         (("host: 127.0.0.1", 'host: "::1"'), "host must be a name or an IPv4 address"),
-        (("port: 4430", "port: 8000"), "port must not be 8000"),
+        (("port: 4430", "port: 8000"), "port and superlink must not both be 8000"),
+        (("port: 4430", "metrics: 443"), "port and metrics must not both be 443. Give metrics another port"),
+        (("port: 4430", "node: 9464"), "metrics and node must not both be 9464"),
+        (("port: 4430", "superlink: 70000"), "superlink: expected an integer <= 65535"),
+        (("port: 4430", "folder: data"), "folder must be a path from the root"),
+        (("port: 4430", "folder: /a b"), "folder must be a path from the root"),
+        (("port: 4430", "folder: /a/../b"), "folder must be a path from the root"),
+        (("port: 4430", "folder: /tmp/phalanx"), "folder must not be /tmp/phalanx"),
         (("St. Mary's", "--help"), "not begin with a hyphen"),
     ],
 )
@@ -222,14 +313,13 @@ OF_ROOT = ("systemctl", "journalctl", "useradd", "venv")  # what would change th
 class Machine:
     """Where a unit's command is carried out, in a folder in place of /srv/phalanx."""
 
-    def __init__(self, folder, stack, ports):
-        self.folder, self.stack, self.ports = folder, stack, ports
+    def __init__(self, folder, stack):
+        self.folder, self.stack = folder, stack
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment = os.environ | QUIET | {"PATH": path, "FLWR_HOME": str(folder / "flwr"), "HOME": str(folder)}
 
     def here(self, text):
-        text = text.replace(f"{FOLDER}/venv/bin", str(Path(sys.executable).parent)).replace(FOLDER, str(self.folder))
-        return text.replace(":8000", f":{self.ports[0]}")
+        return text.replace(f"{FOLDER}/venv/bin", str(Path(sys.executable).parent)).replace(FOLDER, str(self.folder))
 
     def start(self, command):
         with (self.folder / "log").open("ab") as log:
@@ -238,8 +328,7 @@ class Machine:
         return started
 
     def unit(self, name, *more):
-        words = [self.here(word) for word in command_of((self.folder / name).read_text())]
-        return self.start([*(str(self.ports[0]) if word == "8000" else word for word in words), *more])
+        return self.start([*map(self.here, command_of((self.folder / name).read_text())), *more])
 
     def does(self, command):
         done = subprocess.run(["bash", "-c", self.here(command)], env=self.environment, cwd=self.folder, timeout=120,
@@ -266,10 +355,10 @@ def test_three_sites_train_with_nothing_but_the_kit(described, tmp_path):
     if any(shutil.which(program) is None for program in ("nginx", "openssl", "ssh-keygen")):
         pytest.skip("there is no nginx, openssl or ssh-keygen")
     ports = free_ports(5)
-    described.write_text(described.read_text().replace("4430", str(ports[1])))
+    described.write_text(described.read_text().replace("4430", f"{ports[1]}\nsuperlink: {ports[0]}"))
     compared = write_kit(Consortium.load(described), tmp_path / "kit")
     with ExitStack() as stack:
-        home = Machine(tmp_path / "kit" / COORDINATOR, stack, ports)
+        home = Machine(tmp_path / "kit" / COORDINATOR, stack)
         (home.folder / "flwr").mkdir()
         (home.folder / "flwr" / "config.toml").write_text(home.here((home.folder / "config.toml").read_text()))
         superlink = home.unit("phalanx-superlink.service")
@@ -285,7 +374,7 @@ def test_three_sites_train_with_nothing_but_the_kit(described, tmp_path):
         )
         home.start(["nginx", "-c", str(home.folder / "all.conf")])
         for k, archive in enumerate(("st-marys", "hopital-lyon", "klinik-sud")):
-            site = Machine(tmp_path / archive, stack, ports)
+            site = Machine(tmp_path / archive, stack)
             site.folder.mkdir()
             with tarfile.open(tmp_path / "kit" / SITES / f"{archive}.tar.gz") as opened:
                 opened.extractall(site.folder, filter="data")

@@ -7,10 +7,12 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 import urllib.request
 import warnings
 from contextlib import nullcontext, suppress
+from datetime import datetime
 from types import SimpleNamespace
 
 import msgspec
@@ -23,15 +25,16 @@ from phalanx.aggregators import TrimmedMean
 from phalanx.algorithms import FedAvg
 from phalanx.cli import flower
 from phalanx.cli.main import main
-from phalanx.core import InfeasibleError, Verdict
+from phalanx.core import ClientReport, InfeasibleError, Verdict
 from phalanx.data import LognormalSizes
 from phalanx.engine.observer import Progress
+from phalanx.engine.suspicion import Conduct
 from phalanx.flower import FlowerTransport, InProcessGrid, coordinate, live, status
 from phalanx.flower.audit import read
 from phalanx.flower.logs import JSONFormatter
 from phalanx.flower.metrics import PrometheusMetrics
 from phalanx.flower.status import ClientStatus, RunStatus, StatusBoard
-from phalanx.flower.suspension import Standing
+from phalanx.flower.suspension import Standing, Suspension
 from phalanx.installation import installation
 from phalanx.runs.lock import LOCK, exclusive
 from phalanx.runs.record import Record, as_lines, read_step
@@ -100,7 +103,11 @@ def test_it_says_what_an_operator_can_do_the_worst_first_and_names_who():
 @pytest.mark.parametrize("trouble", live.REMEDIES)
 def test_there_is_a_remedy_for_each_trouble_that_can_be(trouble):
     row = live.ClientRow((0, 0, 1), "Ulm", "here", "used @1", "")
-    place = {"suspicious": {"doubted": trouble}, **{each: {"standing": each} for each in status.STANDINGS}}
+    doubts = ("suspicious", "fallen", "slow")
+    place = {
+        **{each: {"doubts": (each,)} for each in doubts},
+        **{each: {"standing": each} for each in status.STANDINGS},
+    }
     found = [*live.to_do([row._replace(**place.get(trouble, {"fate": f"{trouble} @3"}))])]
     assert found == [f"Ulm: {trouble}. {live.REMEDIES[trouble]}"]
     words = {*status.STANDINGS, *live.UNUSED, "suspicious"}
@@ -165,7 +172,7 @@ def test_a_server_that_was_killed_is_missed_and_looked_for(tmp_path, monkeypatch
         return len(looks) == 6
 
     live.follow(tmp_path, Console(), over)
-    assert capsys.readouterr().out.splitlines()[2:] == [
+    assert [line for line in capsys.readouterr().out.splitlines()[2:] if not line.startswith("client")] == [
         "No sign of life from the server for 31 s. If it was killed, start it again.",
         "The server gives signs of life again.",
     ]
@@ -247,7 +254,82 @@ def test_notices_come_and_go_without_a_terminal_too(tmp_path, monkeypatch, capsy
 
     live.follow(tmp_path, Console(), over)
     said = ["outage: 3 of 4 clients are silent", "The last notice no longer holds."]
-    assert capsys.readouterr().out.splitlines()[2:] == said
+    assert [line for line in capsys.readouterr().out.splitlines()[2:] if not line.startswith("client")] == said
+
+
+def test_without_a_terminal_who_is_away_or_slow_is_named_with_the_time(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(live, "LOOK", 0)
+    (tmp_path / "history.jsonl").write_bytes(as_lines(HISTORY))
+    since, looks = status.utc(time.time() - 150), []
+    slow = "its answers take 41 s, 4.1 times the 10 s of others"
+    away = {
+        0: ClientStatus(name="Lyon", standing="here", slow=slow),
+        1: ClientStatus(name="Basel", standing="suspended", why="3 strikes", since=since, until="2026-11-27T07:00:00Z"),
+        2: ClientStatus(name="Graz", standing="missing", since=since),
+    }
+    back = away | {2: ClientStatus(name="Graz", standing="here", since=since)}
+
+    def over():
+        looks.append(None)
+        told = msgspec.structs.replace(STATUS, clients=away if len(looks) < 3 else back)
+        (tmp_path / "status.json").write_bytes(to_json(told))
+        return len(looks) == 4
+
+    live.follow(tmp_path, Console(), over)
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        f"client 0 (Lyon) is slow: {slow}",
+        "client 1 (Basel): suspended until 2026-11-27T07:00:00Z: 3 strikes",
+        f"client 2 (Graz): missing since {since}, 2 min",
+        "client 2 (Graz): here, after 2 min of being missing",
+    ]
+    picture = shown(live.view(msgspec.structs.replace(STATUS, clients=away), HISTORY), 200)
+    for text in ("suspended until 2026-11-27T07:00:00Z", f"missing since {since}, 2 min", f"slow: {slow}"):
+        assert text in picture
+
+
+def test_a_fall_of_reported_accuracy_is_shown_as_text_and_as_picture_with_what_is_reported(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(live, "LOOK", 0)
+    history = [
+        StepRecord(
+            step=k, version=k, seconds=0.0, reports={0: ClientReport(59, 0.5, share), 2: ClientReport(59, 0.5, 0.9)}
+        )
+        for k, share in enumerate((0.6, 0.93, 0.49, 0.48), 1)
+    ]
+    (tmp_path / "history.jsonl").write_bytes(as_lines(history))
+    live.follow(tmp_path, Console(), lambda: True)
+    lines = capsys.readouterr().out.splitlines()
+    assert "clients report accuracy 48.0 % (0) to 90.0 % (2), median 69.0 %" in lines[3]
+    assert [k for k, line in enumerate(lines) if "fallen" in line] == [2], "once"
+    assert "fallen: 0 (reports an accuracy of 49.0 % in step 3, after 93.0 % in step 2" in lines[2]
+    picture = shown(live.view(STATUS, history), 200)
+    assert re.search(r"Lyon \[x\] +here +48.0 %.+fallen: reports an accuracy of 48.0 % in step 4", picture)
+    assert "Lyon [x]: fallen. Look for an attacker" in picture
+
+
+def test_an_update_that_stands_out_is_named_before_its_client_is_suspicious():
+    found = Conduct(outlying="its update points against the others, cosine -0.90", updates=1, evidence=5.5)
+    said = live.in_words(StepRecord(step=1, version=1, seconds=0.0, conduct={2: found}))
+    assert "outlying: 2 (its update points against the others, cosine -0.90; evidence 5.5 of 100)" in said
+
+
+def test_a_wait_for_a_node_that_does_not_say_who_it_is_names_it_and_how_long_at_most(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "phalanx.flower")
+    apps = {i: app for i, app in honest(PLAN, tmp_path).items() if i}
+    timeouts = dataclasses.replace(QUICK, enrolment=3.0, least=3)
+    with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), timeouts=timeouts) as transport:
+        register, seen = transport.register, set()
+        register._came = lambda: None
+        begun = threading.Thread(target=transport.enroll)
+        begun.start()
+        while begun.is_alive():
+            seen.add(register.notice)
+            time.sleep(0.02)
+        (said,) = seen - {""}
+        assert re.match(r"Waits for 0 \(clinic-0\) to say who it is, [123] s at most\. A node answers when", said)
+        assert register.notice == ""
+        assert said in caplog.text
 
 
 @pytest.mark.filterwarnings("default")
@@ -301,6 +383,9 @@ def test_the_status_follows_who_comes_and_goes_is_suspended_excluded_and_revoked
             assert found == wanted
             assert (told.step, told.version) == (3, 7)
             assert told.clients[1].why == "3 strikes, the last: NaN"
+            end = datetime.fromisoformat(told.clients[1].until).timestamp() - time.time()
+            assert end == pytest.approx(Suspension().sentence, abs=20)
+            assert told.clients[0].since.endswith("Z")
             assert kept.counts() == {"here": 0, "missing": 1, "suspended": 1, "excluded": 1, "revoked": 1}
 
 

@@ -73,6 +73,8 @@ def test_a_client_whose_accuracy_has_fallen_is_named_and_chance_is_not():
         ]
 
     (said,) = fallen(reports(0.6, 0.93, 0.49), {1: "Budapest"})
+    assert "where up to 16.7 points count as noise" in said
+    assert [*fallen(reports(0.6, 0.93, 0.49), {}, clients=[2])] == []
     assert said.startswith("Client 1 (Budapest) reports an accuracy of 49.0 % in step 3, after 93.0 % in step 2")
     assert [*fallen(reports(0.6, 0.92, 0.88), {})] == []
     assert [*fallen(reports(0.9, 0.7, examples=10), {})] == [], "two of ten examples are chance"

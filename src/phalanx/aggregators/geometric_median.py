@@ -48,6 +48,9 @@ SHARPER = 10.0  # factor by which the smoothing of distances decreases
 NEWTON = 8  # largest number of steps for each smoothing
 TINY = 1e-12  # a divisor that is not zero
 COARSE, STEP = 1.3, 1.03  # ratios of two distances that the influence of attackers is looked for at, first and then
+ELSEWHERE = (
+    "the geometric median lies on the updates of others, and by its nature uses those alone; this one is no suspect"
+)
 SHORTEST = 1e-6  # fraction of a Newton step below which it is not tried
 
 
@@ -85,7 +88,7 @@ class GeometricMedian(Selection):
         if shares is None:
             shares = torch.from_numpy(self._iterate(products.numpy(), w.numpy(), _start(points).numpy()))
         far = _distances_from(shares.numpy(), products.numpy(), w.numpy()) * points.unit
-        return Choice(shares, far.tolist())
+        return Choice(shares, far.tolist(), ["" if share > 0 else ELSEWHERE for share in shares.tolist()])
 
     @override
     def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:

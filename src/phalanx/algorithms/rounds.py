@@ -10,6 +10,7 @@ from phalanx.aggregators import Choice
 from phalanx.core import Algorithm, AnyState, Pool, Setting, Updates, Verdict, Weights
 from phalanx.weighting import Preprocess
 
+UNCHOSEN = "the rule uses only some updates by its nature, and not this one; it has found nothing against it"
 S = TypeVar("S", bound="WeightedState")
 
 
@@ -102,6 +103,7 @@ def verdicts_of(updates: Updates, weights: Weights, choice: Choice | None, remar
     verdicts = {}
     for k, (i, share) in enumerate(zip(updates.clients, choice.shares.tolist(), strict=True)):
         score = None if choice.scores is None else float(choice.scores[k])
-        reason = "; ".join(filter(None, (choice.reasons[k] if choice.reasons else "", remark)))
+        why = choice.reasons[k] if choice.reasons else ""
+        reason = "; ".join(filter(None, (why or ("" if share > 0 else UNCHOSEN), remark)))
         verdicts[i] = Verdict(share > 0, share, score, reason)
     return verdicts

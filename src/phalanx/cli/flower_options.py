@@ -36,7 +36,9 @@ def flower(action: str) -> Parser:
         parser.add_argument("--folder", type=path, default=Path("runs/flower"), help=help_)
         parser.add_argument("--again", action="store_true", help="Start over, even if a run was stopped in the folder.")
     elif action == "kit":
-        parser.add_argument("consortium", type=path, help="A YAML file: `host`, `sites`, `schema`, `port`, `tolerate`.")
+        parser.add_argument(
+            "consortium", type=path, help="A YAML file: `host`, `sites`, `schema`, `tolerate`, ports and `folder`."
+        )
         help_ = "Where it goes. (default: %(default)s)"
         parser.add_argument("--folder", type=path, default=Path("kit"), help=help_)
     elif action == "node":

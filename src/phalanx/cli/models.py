@@ -29,6 +29,7 @@ from phalanx.runs.new_rows import NewRows, new_rows, own_files, own_test_part
 from phalanx.runs.plan import Run
 from phalanx.runs.predicting import meaning
 from phalanx.runs.record import Record
+from phalanx.runs.reports import fallen
 from phalanx.runs.schema import ClientRecord, plain
 from phalanx.runs.scores import Scores, scores
 from phalanx.runs.table_graph import with_table
@@ -397,6 +398,8 @@ def export_command(options: Options, console: Console) -> int:
     record = _loaded(options, console)
     models = record.kept(best=options.best)
     state = models.state(options.client)
+    for line in _falls(record, models.index, options):
+        _say(line)
     check_out(options.out, f"model.{form}", own_files(record, data_dir(None)))
     if form == "onnx":
         inputs = _inputs(options, models.index.inputs)
@@ -409,6 +412,25 @@ def export_command(options: Options, console: Console) -> int:
     whose = "the global model" if options.client is None else f"the model of client {options.client}"
     console.print(f"{options.out}: {whose}, {len(content):,} bytes", markup=False, soft_wrap=True)
     return 0
+
+
+def _falls(record: Record, index: ModelIndex, options: Options) -> list[str]:
+    """Return which clients' accuracy has fallen until a model was made, in words; a client's own, if it is that one's.
+
+    Raises:
+        InfeasibleError: there are such clients, and that is not accepted.
+    """
+    told = [
+        step for step in record.history if step.step <= index.step + 1
+    ]  # what a round sends is measured in the next
+    names = {i: client.name for i, client in record.summary.clients.items()}
+    found = [*fallen(told, names, None if options.client is None else [options.client])]
+    if found and not options.fallen:
+        raise InfeasibleError(
+            f"{' '.join(found)} Find out why, or export another model, such as that of --best. To export it all the "
+            "same give --fallen."
+        )
+    return found
 
 
 def _with_table(record: Record, network: bytes) -> bytes:

@@ -244,6 +244,8 @@ def export() -> Parser:
     )
     help_ += "raw columns, and gives classes and probabilities, or numbers in their own unit."
     parser.add_argument("--network", action="store_true", help=help_)
+    help_ = "Export the model although a client reports that its accuracy has fallen, which is refused otherwise."
+    parser.add_argument("--fallen", action="store_true", help=help_)
     help_ = "For onnx, if the record does not know it: the shape of one example, such as 3 32 32."
     parser.add_argument("--shape", type=int, nargs="+", metavar="SIZE", help=help_)
     _add_trust(parser)

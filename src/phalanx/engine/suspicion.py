@@ -16,7 +16,7 @@ Nothing here excludes a client or changes a number of a run.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -37,11 +37,16 @@ AGAINST = -0.7  # cosine to the median
 PULL = -1.5  # the same times the length, in median lengths of the others
 NOISE, KIN = 4.0, 12.0  # largest cosine to another update times sqrt(d): below for noise, above for others
 CROWD = 8  # updates, from which on noise can be recognised
-COPY = 1e-6  # distance of two updates, in lengths, below which one is a copy
+COPY = 1e-3  # distance of two updates, in lengths, below which one is a copy
 LARGE = 100.0  # times the median reported size
 MOST = 1e12  # evidence that is not counted further
 RECENT = 32  # clients whose last update is kept, where updates arrive one by one
 COORDINATES = 65_536  # coordinates of which the share is estimated, evenly spaced
+
+
+def by_number(client: int) -> str:
+    """Return a client in words, where nobody has named it."""
+    return f"client {client}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ def conduct(
     sizes: Mapping[int, int] | None = None,
     weights: Mapping[int, float] | None = None,
     recent: Mapping[int, Vector] | None = None,
+    named: Callable[[int], str] = by_number,
 ) -> dict[int, Conduct]:
     """Return the conduct of the clients in a step, by client.
 
@@ -100,13 +106,15 @@ def conduct(
         weights: of the clients in the step.
         recent: the last update of other clients, with which those of the step are compared as well, whatever they
             started from: where updates arrive one by one.
+        named: a client in words.
     """
     reasons = defaultdict[int, list[str]](list)
     judged = set[int]()
     for rows, clients in _pools(updates, recent):
         if len(clients) >= FEWEST:
             judged.update(clients)
-            for k, found in _outlying(rows, clients).items():
+            now = sum(client in updates.clients for client in clients)
+            for k, found in _outlying(rows, clients, now, named).items():
                 reasons[clients[k]] += found
     for client, why in _large(sizes or {}).items():
         if client in updates.clients:
@@ -148,13 +156,20 @@ def _pools(updates: Updates, recent: Mapping[int, Vector] | None) -> Iterator[tu
         yield rows, [updates.clients[k] for k in members]
 
 
-def _outlying(rows: Matrix, clients: list[int]) -> dict[int, list[str]]:
-    """Return, by row, why it stands out among these."""
+def _outlying(rows: Matrix, clients: list[int], now: int, named: Callable[[int], str]) -> dict[int, list[str]]:
+    """Return, by row, why it stands out among these.
+
+    Args:
+        rows: updates.
+        clients: whose they are.
+        now: how many of the first rows came in this step; the others came before.
+        named: a client in words.
+    """
     centre = Median()(rows)
     lengths = torch.linalg.vector_norm(rows, dim=1).double()
     distances = torch.linalg.vector_norm(rows - centre, dim=1).double()
     cosines = _cosines(rows, centre, lengths)
-    copies = _copies(rows, lengths, clients)
+    copies = _copies(rows, lengths, clients, now, named)
     found = defaultdict[int, list[str]](list)
     kin, crowd = _kin(rows, lengths), len(clients) >= CROWD
     far = 1.0 if crowd else FEW
@@ -190,8 +205,10 @@ def _cosines(rows: Matrix, centre: Vector, lengths: torch.Tensor) -> list[float]
     return torch.where(scale > 0, (rows @ centre).double() / scale, 0.0).tolist()
 
 
-def _copies(rows: Matrix, lengths: torch.Tensor, clients: list[int]) -> dict[int, str]:
-    """Return, by row, of whom it is a copy."""
+def _copies(
+    rows: Matrix, lengths: torch.Tensor, clients: list[int], now: int, named: Callable[[int], str]
+) -> dict[int, str]:
+    """Return, by row, which clients sent the same, and whose came first if that is known: nobody is accused alone."""
     order = sorted(range(len(clients)), key=lambda k: float(lengths[k]))
     found = defaultdict[int, set[int]](set)
     for at, k in enumerate(order):
@@ -199,13 +216,15 @@ def _copies(rows: Matrix, lengths: torch.Tensor, clients: list[int]) -> dict[int
             if not float(lengths[k]) > 0 or float(lengths[j] - lengths[k]) > COPY * float(lengths[k]):
                 break
             if float(torch.linalg.vector_norm(rows[j] - rows[k])) <= COPY * float(lengths[k]):
-                found[k].add(clients[j])
-                found[j].add(clients[k])
-    return {
-        k: f"its update is that of client{'s' if len(who) > 1 else ''} {', '.join(map(str, sorted(who)))}, "
-        "and no two clients train the same"
-        for k, who in found.items()
-    }
+                found[k] |= {k, j}
+                found[j] |= {k, j}
+    why = dict[int, str]()
+    for k, same in found.items():
+        who = " and ".join(named(client) for client in sorted(clients[j] for j in same))
+        before = [named(client) for client in sorted(clients[j] for j in same if j >= now)]
+        first = f"that of {' and '.join(before)} came first" if before and k < now else "which was first is not known"
+        why[k] = f"{who} sent the same update, and no two clients train the same; {first}"
+    return why
 
 
 def _large(sizes: Mapping[int, int]) -> dict[int, str]:
@@ -266,9 +285,16 @@ class Watch:
     Args:
         algorithm: of the run.
         history: the conduct of each step so far, of a resumed run.
+        named: a client in words.
     """
 
-    def __init__(self, algorithm: Algorithm[Any], history: Iterable[Mapping[int, Conduct]] = ()) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm[Any],
+        history: Iterable[Mapping[int, Conduct]] = (),
+        named: Callable[[int], str] = by_number,
+    ) -> None:
+        self._named = named
         self._algorithm = algorithm
         self._last = dict[int, Conduct]()
         for step in history:
@@ -285,7 +311,7 @@ class Watch:
         recent = None if self._algorithm.synchronous else self._recent
         result = None if before is None else self._result(state, before)
         weights = self._weights(state, updates)
-        found = conduct(updates, result, self._last, sizes=sizes, weights=weights, recent=recent)
+        found = conduct(updates, result, self._last, sizes=sizes, weights=weights, recent=recent, named=self._named)
         self._last |= found
         if not self._algorithm.synchronous:
             for client, row in zip(updates.clients, updates.deltas, strict=True):

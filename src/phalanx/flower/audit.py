@@ -22,6 +22,7 @@ Lines `recorded`, `resumed` and `ended` have an eleventh, `evidence` (`phalanx.r
 | lost | a task brought nothing |
 | filtered | the algorithm did not use an update |
 | impossible statistics | a site's statistics that no table can have, when sites agree on a scaling; not used |
+| fallen | the accuracy that it reports is below its best by more than noise; `why` has both and the limit |
 | suspicious | updates of a client stand out again and again, under any rule; it is not excluded for that |
 | accepted | what the operator has accepted by name, such as a plan that promises nothing |
 | warning | a guarantee that the run does not have, a fault of the coordinator's side, or any warning of Python's |
@@ -58,7 +59,8 @@ from phalanx.engine.suspicion import in_words
 from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.evidence import StepEvidence
 from phalanx.runs.files import settle
-from phalanx.runs.schema import to_json
+from phalanx.runs.reports import DRAWN, AccuracyFalls
+from phalanx.runs.schema import StepRecord, to_json
 from phalanx.runs.seal import HashChain, Mark, breaks, chain_of, split
 from phalanx.runs.transparency import MerkleTree
 
@@ -142,6 +144,7 @@ class Audit:
         self._step, self._version = 0, 0
         self._known = Counter[tuple[object, ...]]()  # lines from before the stop, not to be written twice
         self._excluded = set[int]()
+        self._falls = AccuracyFalls()
         self._python = deque[Entry]()  # warnings of Python that are not recorded yet
         self._warned = set[str]()  # remarks that came as warnings of Python before they came with a step
         self._failed: OSError | None = None
@@ -164,6 +167,11 @@ class Audit:
             if self._path is not None and not goes_on and (found := self._of_step(progress)) is not None:
                 notes.append(Note("recorded", None, evidence=found))
             self._write([self._entry(note) for note in notes])
+
+    def catch_up(self, history: Sequence[StepRecord], /) -> None:
+        """See `CatchingUp`."""
+        for step in history:
+            self._falls.add(step.step, step.reports)
 
     def note(self, note: Note) -> None:
         """Record an event between steps, from any thread.  An error is raised at the next step."""
@@ -291,6 +299,8 @@ class Audit:
         for client, found in sorted(progress.conduct.items()):
             if found.newly:
                 yield Note("suspicious", client, in_words(found), found.evidence)
+        for client, why in self._falls.add(progress.step, progress.updates.reports).items():
+            yield Note("fallen", client, f"{why}: {DRAWN}")
 
     def _entry(self, note: Note) -> Entry:
         name = self._name(note.client) if note.client is not None else ""

@@ -29,6 +29,7 @@ from statistics import median
 from phalanx.flower.timeouts import Timeouts
 
 LATELY = 5  # answers of a client that count
+SLOW, SECONDS = 3.0, 10.0  # times the median of the others, and seconds more than it, from which on a client is slow
 
 
 class Deadlines:
@@ -47,6 +48,18 @@ class Deadlines:
         """Note how long a client needed for a valid answer."""
         self._times.setdefault(client, deque(maxlen=LATELY)).append(seconds)
         self._median = None
+
+    def slow(self) -> dict[int, str]:
+        """Return the clients whose answers lately took `SLOW` times as long as others', and `SECONDS` more."""
+        usual = {client: median(times) for client, times in self._times.items()}
+        found = dict[int, str]()
+        for client, seconds in usual.items():
+            others = [needed for other, needed in usual.items() if other != client]
+            of_others = median(others) if others else seconds
+            if seconds >= max(SLOW * of_others, of_others + SECONDS):
+                times = seconds / max(of_others, 0.1)
+                found[client] = f"its answers take {seconds:.0f} s, {times:.1f} times the {of_others:.0f} s of others"
+        return found
 
     def of(self, client: int, misses: float, *, last_chance: bool) -> float:
         """Return the seconds that a client has for its next answer.

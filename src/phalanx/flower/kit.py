@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.resources import files
-from itertools import chain, count
+from itertools import chain, combinations, count
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any
@@ -44,10 +44,10 @@ COMPOSE = "compose.yaml"
 IMAGE, PROXY_IMAGE = "phalanx", "nginx:stable"  # of containers: built by the Dockerfile of a checkout; nginx's own
 OF_A_SITE = {"site.md": "README.md", "node.service": "phalanx-node.service"}
 LARGEST = 1_000_000  # bytes of the description of a consortium
-FOLDER = "/srv/phalanx"  # where the files lie on each machine
+FOLDER = "/srv/phalanx"  # where the files lie on each machine, unless its description says otherwise
+TAKEN = ("/tmp", "/home", "/root", "/var/cache/phalanx")  # where a service or container has other files
 LOOPBACK_DAYS = 3650  # of the certificate that only the coordinator's own machine sees
 COORDINATOR, OFFLINE, SITES = "coordinator", "offline", "sites"  # folders of a kit
-SUPERLINK_PORT = 8000  # in the units and the proxy's configuration
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,15 @@ class Site:
     contact: str = "not given"
 
 
+Port = Annotated[int, Meta(ge=1, le=65535)]
+PORTS = (
+    "port",
+    "superlink",
+    "metrics",
+    "node",
+)  # fields, which must differ: a site may share the coordinator's machine
+
+
 @dataclass(frozen=True)
 class Consortium(CheckedFields):
     """Who takes part, and where they meet.
@@ -72,16 +81,24 @@ class Consortium(CheckedFields):
         sites: those that take part.
         schema: the file of the schema of their tables.
         port: on which they reach it.
+        superlink: port of the coordinator's loopback address at which the SuperLink listens.
+        metrics: port of the coordinator's loopback address for figures.
+        node: port of a site's loopback address at which its node listens.
+        folder: where the files lie on each machine.
         tolerate: how many of them may lie.
 
     Raises:
-        InfeasibleError: names are empty, too long or twice there, or the host or a figure makes no sense.
+        InfeasibleError: names are empty, too long or twice there, ports clash, or the host or a figure makes no sense.
     """
 
     host: str
     sites: tuple[Site, ...]
     schema: Path
-    port: Annotated[int, Meta(ge=1, le=65535)] = 443
+    port: Port = 443
+    superlink: Port = 8000
+    metrics: Port = 9464
+    node: Port = 9094
+    folder: str = FOLDER
     tolerate: NonNegativeInt = 1
 
     @override
@@ -99,8 +116,17 @@ class Consortium(CheckedFields):
             raise InfeasibleError(f"Two sites are called {shown(twice)}. Give each a name of its own.")
         if ":" in self.host or not isinstance(general_name(self.host), x509.GeneralName):
             raise InfeasibleError(f"host must be a name or an IPv4 address, got {shown(self.host)}.")
-        if self.port == SUPERLINK_PORT:
-            raise InfeasibleError(f"port must not be {SUPERLINK_PORT}, where the SuperLink listens. Take 443.")
+        for one, other in combinations(PORTS, 2):
+            if (number := getattr(self, one)) == getattr(self, other):
+                raise InfeasibleError(f"{one} and {other} must not both be {number}. Give {other} another port.")
+        if not re.fullmatch(r"(/[A-Za-z0-9][A-Za-z0-9._-]*)+", self.folder):
+            raise InfeasibleError(
+                f"folder must be a path from the root of letters, digits, '.', '_' and '-', got {shown(self.folder)}."
+            )
+        if any(self.folder == place or self.folder.startswith(f"{place}/") for place in TAKEN):
+            raise InfeasibleError(
+                f"folder must not be {self.folder}, which services do not see or share. Take {FOLDER}."
+            )
         if self.tolerate >= len(self.sites) / 2:
             raise InfeasibleError(
                 f"tolerate must be below half of the {len(self.sites)} sites, got {self.tolerate}: where half of them "
@@ -159,7 +185,8 @@ def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
     (authority,) = authorities_of(home / "proxy")
     compared = {"fingerprint": authority.fingerprint(hashes.SHA256()).hex(":").upper(), "key": key}
     said = {
-        **compared, "folder": FOLDER, "host": consortium.host, "port": consortium.port, "tolerate": consortium.tolerate,
+        **compared, "folder": consortium.folder, "host": consortium.host, "tolerate": consortium.tolerate,
+        **{name: getattr(consortium, name) for name in PORTS},
         "count": len(consortium.sites), "sites": ", ".join(site.name for site in consortium.sites),
         "archives": ", ".join(archives),
         "ends": f"{authority.not_valid_after_utc:%Y-%m-%d}",
@@ -167,18 +194,24 @@ def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
     (home / SCHEMA_FILE).write_bytes(schema)
     signature = sign_schema(home / SCHEMA_FILE, private)
     texts = {name: _filled(name, said) for name in COORDINATORS}
-    for kept, text in {**{COORDINATORS[name]: text for name, text in texts.items()}, COMPOSE: _compose(texts)}.items():
+    for kept, text in {
+        **{COORDINATORS[name]: text for name, text in texts.items()},
+        COMPOSE: _compose(texts, consortium.folder),
+    }.items():
         (home / kept).write_text(text, encoding="utf-8")
     for site, archive in zip(consortium.sites, archives, strict=True):
         own = {"name": site.name, "quoted": shlex.quote(site.name), "contact": site.contact}
         texts = {name: _filled(name, {**said, **own}) for name in OF_A_SITE}
         inside = {kept: texts[name].encode() for name, kept in OF_A_SITE.items()}
-        inside |= {"proxy-ca.crt": (home / "proxy" / CA).read_bytes(), COMPOSE: _compose(texts).encode()}
+        inside |= {
+            "proxy-ca.crt": (home / "proxy" / CA).read_bytes(),
+            COMPOSE: _compose(texts, consortium.folder).encode(),
+        }
         _pack(sites / archive, {**inside, SCHEMA_FILE: schema, signature.name: signature.read_bytes()})
     return compared
 
 
-def _compose(texts: Mapping[str, str]) -> str:
+def _compose(texts: Mapping[str, str], folder: str) -> str:
     """Return the file of `docker compose` whose containers do what the units among some files do."""
     services: dict[str, Any] = {}
     for template in SERVICES.keys() & texts.keys():
@@ -186,7 +219,9 @@ def _compose(texts: Mapping[str, str]) -> str:
             "image": IMAGE,
             "command": command_of(texts[template]),
             "network_mode": "host",
-            "volumes": [f".:{FOLDER}", "compiled:/var/cache/phalanx"],
+            "working_dir": folder,
+            "environment": {"HOME": folder},
+            "volumes": [f".:{folder}", "compiled:/var/cache/phalanx"],
             "read_only": True,
             "tmpfs": ["/tmp"],
             "cap_drop": ["ALL"],
@@ -196,7 +231,7 @@ def _compose(texts: Mapping[str, str]) -> str:
     if "nginx.conf" in texts:
         services["superexec"]["depends_on"] = ["superlink"]
         parts = {"nginx.conf": "/etc/nginx/conf.d/default.conf"}
-        parts |= {name: f"{FOLDER}/{name}" for name in ("proxy", f"certificates/{CA}")}
+        parts |= {name: f"{folder}/{name}" for name in ("proxy", f"certificates/{CA}")}
         services["proxy"] = {
             "image": PROXY_IMAGE,
             "network_mode": "host",
@@ -206,7 +241,7 @@ def _compose(texts: Mapping[str, str]) -> str:
             "restart": "unless-stopped",
         }
     made = {"services": dict(sorted(services.items())), "volumes": {"compiled": {}}}
-    return f"# Made by `phalanx flower kit`, for `docker compose up --detach` in {FOLDER}.\n" + yaml.safe_dump(made)
+    return f"# Made by `phalanx flower kit`, for `docker compose up --detach` in {folder}.\n" + yaml.safe_dump(made)
 
 
 def command_of(unit: str) -> list[str]:

@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -21,10 +22,12 @@ from rich.table import Table
 from rich.text import Text
 
 from phalanx.core import Verdict
+from phalanx.engine.suspicion import SUSPICIOUS, Conduct
 from phalanx.engine.suspicion import in_words as suspected
 from phalanx.flower.status import BEAT, STANDINGS, STATUS, ClientStatus, RunStatus, read
 from phalanx.runs.files import HISTORY
 from phalanx.runs.record import SUMMARY
+from phalanx.runs.reports import AccuracyFalls, spread
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.steps import read_step
 from phalanx.wording import percent, visible
@@ -42,13 +45,16 @@ FIRST = (
     "here",
     "revoked",
 )  # order in which clients are shown if there is no room for all
+AWAY = ("missing", "suspended")
 UNUSED = ("not enrolled", "filtered", "invalid", "lost")
 REMEDIES = {  # for a standing, the fate of an update, or a doubt: what an operator can do, the worst first
     "suspicious": "The audit trail has its figures; ask the site; `phalanx flower revoke NAME` takes it out.",
+    "fallen": "Look for an attacker, or for data unlike the others'; `phalanx export` refuses until you decide.",
     "suspended": "Ask the site for its log; then `phalanx flower readmit NAME` lets it in again.",
     "missing": "Is its node running, and does it reach this machine? `phalanx doctor` at the site.",
     "not enrolled": "The reason is next to its name; the site corrects it, and is let in without a restart.",
     "invalid": "The reason is next to its name; the site's own log has the whole of it.",
+    "slow": "Rounds wait for it: give it fewer steps or a faster machine, or fewer others wait with `Quorum`.",
     "lost": "If it trains longer than that, raise `Timeouts(answer=...)`; else ask for its log.",
 }
 ADVICE, NAMED = 2, 3  # lines of advice that are shown, and clients that are named in one
@@ -105,19 +111,24 @@ def silence(folder: Path) -> float:
 
 def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
     """Yield new lines of text as they come."""
-    shown, quiet, notice = known, False, ""
+    shown, quiet, notice, falls = known, False, "", AccuracyFalls()
+    clients = dict[int, ClientStatus]()
     with closing(Tail(folder / HISTORY)) as tail:
         while True:
             last = over()
             if tail.look() and tail.whole < shown:  # fewer: another run has begun here
-                shown = 0
+                shown, falls = 0, AccuracyFalls()
             for step in tail.new():
+                fell = falls.add(step.step, step.reports)
                 if tail.count > shown:
-                    yield in_words(step)
+                    yield "  ".join([in_words(step), *(f"fallen: {i} ({why})" for i, why in fell.items())])
                     shown = tail.count
             if (now := "" if (found := status(folder)) is None else found.notice or "") != notice:
                 notice = now
                 yield notice or "The last notice no longer holds."
+            if found is not None:
+                yield from _changes(clients, found)
+                clients = dict(found.clients)
             if last:
                 return
             if (silence(folder) >= QUIET) is not quiet:
@@ -126,10 +137,40 @@ def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
             time.sleep(LOOK)
 
 
-def _without_sign(seconds: float) -> str:
+def _changes(before: Mapping[int, ClientStatus], status: RunStatus) -> Iterator[str]:
+    """Yield who is missing, suspended, back or slow, and was not at the last look."""
+    if status.phase != "running":
+        return
+    for client, now in status.clients.items():
+        then, name = before.get(client), f"client {client} ({now.name})"
+        if (then.standing if then else "here") != now.standing:
+            away = f", after {_since(then.since)} of being {then.standing}" if then and then.standing in AWAY else ""
+            yield f"{name}: {_standing(now) if now.standing in AWAY else f'{now.standing}{away}'}"
+        if now.slow and not (then and then.slow):
+            yield f"{name} is slow: {now.slow}"
+
+
+def _since(when: str) -> str:
+    """Return in words how long ago a time of a status was."""
+    return _for(time.time() - datetime.fromisoformat(when).timestamp()) if when else "a time"
+
+
+def _standing(client: ClientStatus) -> str:
+    """Return a standing with its times and reason."""
+    until = f" until {client.until}" if client.until else ""
+    since = f" since {client.since}, {_since(client.since)}" if client.since else ""
+    return f"{client.standing}{until or since}{f': {client.why}' if client.why else ''}"
+
+
+def _for(seconds: float) -> str:
+    """Return a length of time in its largest unit of which it has two."""
     units = (("h", 3600), ("min", 60), ("s", 1))
     unit, size = next((unit, size) for unit, size in units if seconds >= 2 * size or size == 1)
-    return f"No sign of life from the server for {seconds // size:.0f} {unit}. If it was killed, start it again."
+    return f"{max(0.0, seconds) // size:.0f} {unit}"
+
+
+def _without_sign(seconds: float) -> str:
+    return f"No sign of life from the server for {_for(seconds)}. If it was killed, start it again."
 
 
 class Tail:
@@ -201,16 +242,23 @@ class Seen:
         self.last = deque[StepRecord](maxlen=ROUNDS)
         self.fates = dict[int, tuple[str, str]]()  # by client: what happened, with the step; and why
         self.suspicious = dict[int, str]()  # by client, why it is
+        self.falls = AccuracyFalls()
+        self.accuracies = dict[int, float | None]()  # as last reported, by client
         self.add(steps)
 
     def add(self, steps: Iterable[StepRecord]) -> None:
         """Take in further steps."""
         for step in steps:
             self.last.append(step)
+            self.falls.add(step.step, step.reports)
+            self.accuracies |= {client: report.accuracy for client, report in step.reports.items()}
             for client, verdict in step.verdicts.items():
                 word = "waits" if verdict.waits else "used" if verdict.accepted else "filtered"
                 score = "" if verdict.score is None else f", {verdict.score:.3g}"
                 self.fates[client] = (f"{word} @{step.step}{score}", verdict.reason)
+            for client, conduct in step.conduct.items():
+                if conduct.outlying and client in self.fates:
+                    self.fates[client] = self.fates[client][0], self.fates[client][1] or _outlying(conduct)
             self.suspicious |= {i: suspected(found) for i, found in step.conduct.items() if found.newly}
             unused = ("not enrolled", step.not_enrolled), ("invalid", step.invalid), ("lost", step.lost)
             for word, reasons in unused:
@@ -259,7 +307,7 @@ def view(
     words = [f"[{COLOURS[s]}]{counts[s]} {s}[/]" for s in STANDINGS if counts[s]]
     head = f"[bold]step {last.step}[/]  version {last.version}  {last.seconds:.1f} s   {'  '.join(words)}"
     parts: list[RenderableType] = [_on_one_line(head), *notes]
-    (width, height), rows = size, _rows(clients, seen.fates, seen.suspicious)
+    (width, height), rows = size, _rows(clients, seen)
     parts += [_on_one_line(f"[yellow]{escape(visible(line))}[/]") for line in islice(to_do(rows), ADVICE)]
     room = max(height - AROUND - len(parts), 2 * FEWEST)
     troubled = sum(row.rank[0] == 0 for row in rows)
@@ -271,7 +319,7 @@ def view(
 def to_do(rows: Sequence["ClientRow"]) -> Iterator[str]:
     """Yield what an operator can do about clients in trouble, a line for each kind of trouble; the worst first."""
     for trouble, what in REMEDIES.items():
-        names = [row.name for row in rows if trouble in (row.standing, row.fate.partition(" @")[0], row.doubted)]
+        names = [row.name for row in rows if trouble in (row.standing, row.fate.partition(" @")[0], *row.doubts)]
         if names:
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
             yield f"{', '.join(names[:NAMED])}{more}: {trouble}. {what}"
@@ -308,47 +356,40 @@ class ClientRow(NamedTuple):
     standing: str
     fate: str  # of its last update
     why: str
-    doubted: str = ""  # "suspicious" if it is
+    doubts: tuple[str, ...] = ()  # "suspicious", "fallen", "slow"
+    accuracy: float | None = None  # as it last reported
 
 
-def _rows(
-    clients: Mapping[int, ClientStatus], fates: Mapping[int, tuple[str, str]], suspicious: Mapping[int, str]
-) -> list[ClientRow]:
+def _rows(clients: Mapping[int, ClientStatus], seen: Seen) -> list[ClientRow]:
     """Return the clients in the order of the view.  The first number of a rank is small for those in trouble."""
     rows = list[ClientRow]()
     for client, about in clients.items():
-        fate, why = fates.get(client, ("-", ""))
+        fate, why = seen.fates.get(client, ("-", ""))
+        found = {"suspicious": seen.suspicious.get(client), "fallen": seen.falls.now.get(client), "slow": about.slow}
+        doubts = {doubt: text for doubt, text in found.items() if text}
         standing = about.standing
-        troubled = (
-            standing in FIRST[:3] or (standing == "here" and fate.partition(" @")[0] in UNUSED) or client in suspicious
-        )
+        troubled = standing in FIRST[:3] or (standing == "here" and fate.partition(" @")[0] in UNUSED) or doubts
         rank = (0 if troubled else 1, FIRST.index(standing), client)
-        doubt = f"suspicious: {suspicious[client]}" if client in suspicious else ""
-        rows.append(
-            ClientRow(
-                rank,
-                about.name,
-                standing,
-                fate,
-                "; ".join(filter(None, (about.why, doubt))) or why,
-                "suspicious" if doubt else "",
-            )
-        )
-    return sorted(rows)
+        away = _standing(about) if standing in AWAY and about.since else about.why
+        said = "; ".join(filter(None, (away, *(f"{doubt}: {text}" for doubt, text in doubts.items())))) or why
+        rows.append(ClientRow(rank, about.name, standing, fate, said, tuple(doubts), seen.accuracies.get(client)))
+    return sorted(rows, key=lambda row: row.rank)
 
 
 def _clients(rows: Sequence[ClientRow], room: int, width: int) -> Table:
     """Return the table of clients, with the last update of each, one per line."""
     table = _table()
     table.expand = True
-    for heading in ("client", "name", "standing", "last update"):
+    reported = any(row.accuracy is not None for row in rows)
+    for heading in ("client", "name", "standing", *(("reports",) if reported else ()), "last update"):
         most = max(8, width // 6) if heading == "name" else None
         table.add_column(heading, justify="right" if heading == "client" else "left", no_wrap=True, max_width=most)
     table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
     shown = rows if len(rows) <= room else rows[: room - 1]
     for row in shown:
         standing = f"[{COLOURS[row.standing]}]{row.standing}[/]"
-        table.add_row(str(row.rank[-1]), escape(visible(row.name)), standing, row.fate, escape(visible(row.why)))
+        told = [percent(row.accuracy)] if reported else []
+        table.add_row(str(row.rank[-1]), escape(visible(row.name)), standing, *told, row.fate, escape(visible(row.why)))
     if left := rows[len(shown) :]:
         troubled = sum(row.rank[0] == 0 for row in left)
         table.add_row("", f"and {len(left)} more", f"{troubled} in trouble" if troubled else "")
@@ -364,10 +405,19 @@ def in_words(step: StepRecord) -> str:
     if step.verdicts:
         words.append(f"updates of clients {', '.join(map(str, sorted(step.verdicts)))}")
         words += [f"not used: {i} ({_reason(v)})" for i, v in sorted(step.verdicts.items()) if not v.accepted]
+    if step.reports and (found := spread(step.reports)).values:
+        lowest, middle, highest = found.in_words
+        words.append(f"clients report {found.metric} {lowest} to {highest}, median {middle}")
+    words += [f"outlying: {i} ({_outlying(c)})" for i, c in step.conduct.items() if c.outlying and not c.suspicious]
     words += [f"suspicious: {i} ({suspected(found)})" for i, found in step.conduct.items() if found.newly]
     for what, reasons in (("not enrolled", step.not_enrolled), ("invalid", step.invalid), ("lost", step.lost)):
         words += [f"{what}: {i} ({why})" for i, why in reasons.items()]
     return "  ".join(words)
+
+
+def _outlying(found: Conduct) -> str:
+    """Return why an update stands out, and how far its client is from being suspicious."""
+    return f"{found.outlying}; evidence {found.evidence:.3g} of {SUSPICIOUS:g}"
 
 
 def _reason(verdict: Verdict) -> str:

@@ -103,6 +103,7 @@ class Register:
         self.session = ""  # names the run
         self.step = 0  # of the run, the last that was done
         self.notice = ""  # what is wrong at the moment on the coordinator's side, and what to do
+        self.slow = dict[int, str]()  # clients whose answers take much longer than those of others, with the figures
         self.roster = roster if isinstance(roster, Roster) else Roster.load(roster)
         self._key = coordinator_key(key, roster, self.roster.coordinator)
         self.coordinator = public_text(self._key) if self._key else ""  # its public key, which tasks name
@@ -150,10 +151,19 @@ class Register:
 
     def wait_for(self, clients: Callable[[], set[int]]) -> list[Member]:
         """Wait until clients are connected, at most `Timeouts.enrolment`; return those that are not."""
-        deadline = self.clock() + self.timeouts.enrolment
+        begun, said = self.clock(), ""
+        deadline, before = begun + self.timeouts.enrolment, self.notice
         with self._changed:
             while (missing := self._missing(clients())) and (left := deadline - self.clock()) > 0:
+                if self.clock() - begun >= TICK and (now := ", ".join(map(str, missing))) != said:
+                    said = now
+                    self.notice = (
+                        f"Waits for {now} to say who it is, {left:.0f} s at most. A node answers when it has finished "
+                        "the task that it still holds, such as one of a run that was killed"
+                    )
+                    log.info("%s", self.notice, extra=log_fields("waiting", step=self.step))
                 self._changed.wait(min(left, TICK))
+            self.notice = before
             return missing
 
     def remedy(self) -> str:

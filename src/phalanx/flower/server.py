@@ -417,6 +417,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
             sample=coordinator.sample,
             reference=coordinator.reference,
             suspicion=coordinator.suspicion,
+            named=lambda i: f"client {i} ({name_of(transport, i)})",
             observers=(
                 *kept,
                 witnesses,  # before the line of the trail that names who has signed

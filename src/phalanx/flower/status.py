@@ -1,19 +1,22 @@
 """The progress and the clients of a run, in `status.json` in its folder, for views in other processes."""
 
 import logging
+import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from phalanx.core import Verdict
+from phalanx.core import ClientReport, Verdict
 from phalanx.engine.observer import Progress
 from phalanx.engine.suspicion import Conduct, in_words
 from phalanx.flower.register import Register
 from phalanx.reading import LARGEST_PART, contents, from_json
 from phalanx.runs.files import write
+from phalanx.runs.reports import AccuracyFalls
 from phalanx.runs.schema import SchemaPart, Status, StepRecord, to_json
 from phalanx.runs.summary import ending
 
@@ -33,13 +36,23 @@ class ClientStatus(SchemaPart, frozen=True, kw_only=True):
         name: in the roster.
         standing: whether it is connected, and if it may take part.
         why: it is suspended or excluded.
+        since: the wall clock in UTC at which it came to be there, missing or suspended, as `2026-11-27T06:30:00Z`.
+        until: the same of the end of its suspension, or "it is re-admitted"; empty if it is not suspended.
         suspicious: why it is suspicious; empty if it is not.
+        fallen: why its reported accuracy is far below its best; empty if it is not.
+        slow: how much longer its answers take than those of others; empty if they do not.
+        accuracy: what it last reported of the model; None if it reports none.
     """
 
     name: str
     standing: Standing
     why: str = ""
+    since: str = ""
+    until: str = ""
     suspicious: str = ""
+    fallen: str = ""
+    slow: str = ""
+    accuracy: float | None = None
 
 
 class RunStatus(SchemaPart, frozen=True, kw_only=True):
@@ -66,6 +79,11 @@ class RunStatus(SchemaPart, frozen=True, kw_only=True):
     promise: str = ""
     notice: str = ""
     clients: Mapping[int, ClientStatus] = {}
+
+
+def utc(at: float) -> str:
+    """Return a time in UTC, to the second."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def read(path: Path) -> RunStatus | None:
@@ -105,6 +123,9 @@ class StatusBoard:
         self._path, self._register, self._every = path, register, every
         self._step, self._version, self._excluded = 0, 0, dict[int, str]()
         self._suspicious, self._promise, self._made = dict[int, str](), "", time.monotonic()
+        self._falls, self._accuracies = AccuracyFalls(), dict[int, float | None]()
+        self._since = dict[int, tuple[Standing, str]]()  # by client, its standing, and since when
+        self._ends = dict[tuple[int, float], str]()  # of suspensions, by client and second of the run
         self._phase: Phase = "waiting"
         self._ending: Status | None = None
         self._why, self._over, self._lock = "", threading.Event(), threading.Lock()
@@ -130,7 +151,8 @@ class StatusBoard:
     def __call__(self, progress: Progress, /) -> None:
         """See `Observer`."""
         self._phase, self._step, self._version = "running", progress.step, progress.state.version
-        self._take_in(progress.state.verdicts, progress.conduct)
+        reports = progress.updates.reports if progress.updates is not None else {}
+        self._take_in(progress.step, progress.state.verdicts, progress.conduct, reports)
         if progress.promise is not None:
             self._promise = progress.promise.sentence
         if self._path is not None:
@@ -139,12 +161,20 @@ class StatusBoard:
     def catch_up(self, history: Sequence[StepRecord], /) -> None:
         """See `CatchingUp`."""
         for step in history:
-            self._take_in(step.verdicts, step.conduct)
+            self._take_in(step.step, step.verdicts, step.conduct, step.reports)
             if step.promise is not None:
                 self._promise = step.promise.text[0]
 
-    def _take_in(self, verdicts: Mapping[int, Verdict], conduct: Mapping[int, Conduct]) -> None:
-        """Note who is excluded, and who is suspicious."""
+    def _take_in(
+        self,
+        step: int,
+        verdicts: Mapping[int, Verdict],
+        conduct: Mapping[int, Conduct],
+        reports: Mapping[int, ClientReport],
+    ) -> None:
+        """Note who is excluded, who is suspicious, and what clients report."""
+        self._falls.add(step, reports)
+        self._accuracies |= {client: report.accuracy for client, report in reports.items()}
         for client, verdict in verdicts.items():
             if verdict.final:
                 self._excluded[client] = verdict.reason
@@ -166,16 +196,35 @@ class StatusBoard:
         return {standing: found[standing] for standing in STANDINGS}
 
     def _client(self, client: int, name: str) -> ClientStatus:
-        doubt = self._suspicious.get(client, "")
+        standing, why, until = self._standing(client)
+        if (since := self._since.get(client)) is None or since[0] != standing:
+            self._since[client] = since = standing, utc(time.time())
+        return ClientStatus(
+            name=name,
+            standing=standing,
+            why=why,
+            since=since[1],
+            until=until,
+            suspicious=self._suspicious.get(client, ""),
+            fallen=self._falls.now.get(client, ""),
+            slow=self._register.slow.get(client, "") if standing == "here" else "",
+            accuracy=self._accuracies.get(client),
+        )
+
+    def _standing(self, client: int) -> tuple[Standing, str, str]:
+        """Return the standing of a client, why, and until when."""
         if client not in self._register.roster.active:
-            return ClientStatus(name=name, standing="revoked", suspicious=doubt)
+            return "revoked", "", ""
         if (why := self._excluded.get(client)) is not None:
-            return ClientStatus(name=name, standing="excluded", why=why, suspicious=doubt)
+            return "excluded", why, ""
         standing = self._register.standing(client)
         if self._phase != "waiting" and standing.until > self._register.now:  # before, the clock is not the run's
-            return ClientStatus(name=name, standing="suspended", why=standing.why, suspicious=doubt)
-        there: Standing = "missing" if self._register.node_of(client) is None else "here"
-        return ClientStatus(name=name, standing=there, suspicious=doubt)
+            left, key = standing.until - self._register.now, (client, standing.until)
+            end = (
+                "it is re-admitted" if math.isinf(left) else self._ends.setdefault(key, utc(round(time.time() + left)))
+            )
+            return "suspended", standing.why, end
+        return "missing" if self._register.node_of(client) is None else "here", "", ""
 
     def _watch(self) -> None:
         while not self._over.wait(min(self._every, BEAT)):

@@ -223,6 +223,7 @@ class FlowerTransport:
                 self._complain("invalid", client, why)
                 self.register.struck(client, why)
         self._delivered = frozenset()
+        self.register.slow = self._deadlines.slow()
         self.register.report_pause()
         self.register.step, self._enrolled = progress.step, progress.enrolled
         self._excluded = frozenset(i for i, verdict in progress.state.verdicts.items() if verdict.final)

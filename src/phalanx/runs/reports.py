@@ -1,6 +1,7 @@
 """The reports of the clients of a run; see `phalanx.core.ClientReport`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from phalanx.runs.schema import StepRecord
 
 Metric = Literal["accuracy", "loss"]
+POINTS = 0.1  # smallest fall of an accuracy that is one
+DRAWN = "something draws the model away from its examples, such as an attacker or clients that are unlike it"
 
 
 class Reported(NamedTuple):
@@ -93,25 +96,56 @@ def spread(last: Mapping[int, ClientReport]) -> ReportSpread:
     return ReportSpread(metric, values)
 
 
-def fallen(history: "Iterable[StepRecord]", names: Mapping[int, str]) -> Iterator[str]:
-    """Yield the clients whose last accuracy is far below their best, in words.
+class AccuracyFalls:
+    """The clients whose last reported accuracy is far below their best so far, step by step.
 
-    Far: more than two standard errors of a difference between two shares of that many examples, and ten points.
+    Far: by more than `POINTS`, and by more than two standard errors of the difference between two shares of as many
+    examples as the client has.
+    """
+
+    def __init__(self) -> None:
+        self._best = dict[int, tuple[float, int]]()  # by client, with its step
+        self.now = dict[int, str]()  # by client that is far below its best at present, in words
+
+    def add(self, step: int, reports: Mapping[int, ClientReport]) -> dict[int, str]:
+        """Take in the reports of a step; return the clients that have fallen by it, and had not before, in words."""
+        before = self.now.keys()
+        self.now = {client: why for client, why in self.now.items() if client not in reports}
+        for client, report in reports.items():
+            if (accuracy := report.accuracy) is None:
+                continue
+            best, when = self._best.get(client, (-1.0, step))
+            if accuracy > best:
+                self._best[client] = accuracy, step
+            elif report.examples > 0 and best - accuracy > (limit := noise(best, accuracy, report.examples)):
+                self.now[client] = (
+                    f"reports an accuracy of {percent(accuracy)} in step {step}, after {percent(best)} in step {when}, "
+                    f"where up to {100 * limit:.1f} points count as noise"
+                )
+        return {client: why for client, why in self.now.items() if client not in before}
+
+
+def noise(one: float, other: float, examples: int) -> float:
+    """Return by how much two accuracies on so many examples each can differ by chance, and `POINTS` at least."""
+    p = (one + other) / 2
+    return max(POINTS, 2 * math.sqrt(2 * p * (1 - p) / examples))
+
+
+def fallen(
+    history: "Iterable[StepRecord]", names: Mapping[int, str], clients: Container[int] | None = None
+) -> Iterator[str]:
+    """Yield the clients whose last accuracy is far below their best, in words; see `AccuracyFalls`.
 
     Args:
         history: of a run.
         names: of its clients; not of all.
+        clients: which are looked at; None: all.
     """
-    for client, found in reported(history).items():
-        last, known = found.last, {k: r.accuracy for k, r in found.reports.items() if r.accuracy is not None}
-        if last.accuracy is None or last.examples < 1:
+    falls = AccuracyFalls()
+    for step in history:
+        falls.add(step.step, step.reports)
+    for client, why in sorted(falls.now.items()):
+        if clients is not None and client not in clients:
             continue
-        best = max(known, key=lambda step: known[step])
-        p, before = (known[best] + last.accuracy) / 2, known[best] - last.accuracy
-        if before > max(0.1, 2 * (2 * p * (1 - p) / last.examples) ** 0.5):
-            name = f" ({names[client]})" if names.get(client) else ""
-            yield (
-                f"Client {client}{name} reports an accuracy of {percent(last.accuracy)} in step {found.step}, after "
-                f"{percent(known[best])} in step {best}: something draws the model away from its examples, "
-                "such as an attacker or clients that are unlike it."
-            )
+        name = f" ({names[client]})" if names.get(client) else ""
+        yield f"Client {client}{name} {why}: {DRAWN}."

@@ -24,7 +24,7 @@ from phalanx.engine.observer import CatchingUp, Observer, Progress, Stop
 from phalanx.engine.participation import Sampler
 from phalanx.engine.reference import Train
 from phalanx.engine.settings import LoopSettings
-from phalanx.engine.suspicion import Watch
+from phalanx.engine.suspicion import Watch, by_number
 from phalanx.runs.canonical import source
 from phalanx.runs.card import card
 from phalanx.runs.checkpoint import (
@@ -156,14 +156,17 @@ class Session:
         sample: Sampler,
         reference: Train | None,
         suspicion: bool = False,
+        named: Callable[[int], str] = by_number,
         observers: Sequence[Observer],
     ) -> None:
         """Carry out the run from where it is, and keep its models.  The arguments are those of `phalanx.run`.
 
+        `named` says who a client is, where the conduct of another has to do with it.
+
         A run that an observer stops ends here like any other; its record says so.
         """
         self._observers = (self._models, *observers)
-        self._watch = Watch(algorithm, (step.conduct for step in self.history.lines)) if suspicion else None
+        self._watch = Watch(algorithm, (step.conduct for step in self.history.lines), named) if suspicion else None
         if self.resumed.snapshot is not None:
             for observer in self._observers:
                 if isinstance(observer, CatchingUp):
