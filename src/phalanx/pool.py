@@ -1,9 +1,15 @@
 """Jobs done by workers that can die: one loop for processes of this machine and for workers on a Ray cluster."""
 
+import os
+import signal
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
+
+STOPPED, AWAKE = 10, 1.0  # looks at a process, so many seconds apart at least, of which each finds it stopped
 
 
 class Given(NamedTuple):
@@ -69,6 +75,7 @@ class WorkerPool(ABC):
 
     def __init__(self) -> None:
         self.workers = dict[Any, list[int]]()  # the jobs of each worker that has begun
+        self._stopped = dict[Any, int]()  # looks in a row that found a worker stopped
 
     @abstractmethod
     def start(self, wanted: int) -> None:
@@ -120,6 +127,22 @@ class WorkerPool(ABC):
                 del self.workers[worker]
                 self.stop(worker)
 
+    def halted(self, worker: Any, where: str, *, stopped: bool) -> Iterator[Died]:
+        """End a worker whose process was stopped (SIGSTOP) and does not go on: nobody would ever hear of its jobs.
+
+        Args:
+            worker: which was looked at once more.
+            where: names its process.
+            stopped: whether it is stopped now.
+        """
+        self._stopped[worker] = self._stopped.get(worker, 0) + 1 if stopped else 0
+        if self._stopped[worker] >= STOPPED:
+            del self._stopped[worker]
+            self.stop(worker)
+            self.workers.setdefault(worker, [])
+            why = f"The process {where} was stopped by a signal and did not go on, so that it was ended."
+            yield Died(worker, why, halted=True)
+
     def _busy(self) -> list[Any]:
         return [worker for worker, jobs in self.workers.items() if jobs]
 
@@ -150,3 +173,19 @@ class WorkerPool(ABC):
     def close_job(self, job: int) -> None:
         """Note that a worker does not have a job any more."""
         next(jobs for jobs in self.workers.values() if job in jobs).remove(job)
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped by a signal; False where the system does not say."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
+
+
+def looked_at(pids: Sequence[int], dead: Sequence[int] = ()) -> list[int]:
+    """Return which processes of this machine are stopped by a signal; kill others, which were stopped for too long."""
+    for pid in filter(is_stopped, dead):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return [*filter(is_stopped, pids)]

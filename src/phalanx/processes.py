@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -22,11 +21,10 @@ from typing_extensions import override
 
 from phalanx.errors import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
-from phalanx.pool import Died, Done, Failed, Message, Ready, Said, WorkerPool
+from phalanx.pool import AWAKE, Died, Done, Failed, Message, Ready, Said, WorkerPool, is_stopped
 from phalanx.signals import ignore_stop_signals
 
 CONTEXT = multiprocessing.get_context("spawn")  # a fork of a process that has used torch or numba can hang
-STOPPED, AWAKE = 10, 1.0  # looks at a process, so many seconds apart at least, of which each finds it stopped
 STILLBORN = 3  # processes in a row that die before they are ready, after which no more are started
 SCRIPT = (
     "A script that starts processes does so below the line `if __name__ == '__main__':`, since each of them reads the "
@@ -51,7 +49,7 @@ class Processes(WorkerPool):
         super().__init__()
         self.count, self.task, self.threads = count, task, threads
         self.processes = dict[Connection, Any]()
-        self._stopped, self._looked = dict[Connection, int](), 0.0  # looks in a row that found it stopped; the last one
+        self._looked = 0.0  # when processes were last looked at
         self._stillborn, self._why = 0, ""  # processes in a row that died before they were ready; how the last did
 
     def __enter__(self) -> "Processes":
@@ -109,17 +107,12 @@ class Processes(WorkerPool):
         return [*found, *self._asleep()]
 
     def _asleep(self) -> Iterator[Message]:
-        """End each process that was stopped (SIGSTOP) and does not go on: nobody would ever hear of its job."""
+        """Look whether processes were stopped."""
         if (now := time.monotonic()) - self._looked < AWAKE:
             return
         self._looked = now
         for connection, process in [*self.processes.items()]:
-            self._stopped[connection] = self._stopped.get(connection, 0) + 1 if is_stopped(process.pid) else 0
-            if self._stopped[connection] >= STOPPED:
-                self.stop(connection)
-                self.workers.setdefault(connection, [])
-                why = f"The process {process.pid} was stopped by a signal and did not go on, so that it was ended."
-                yield Died(connection, why, halted=True)
+            yield from self.halted(connection, str(process.pid), stopped=is_stopped(process.pid))
 
     def _next(self, connection: Connection) -> Message:
         try:
@@ -209,11 +202,3 @@ def _death(code: int | None, when: str) -> str:
         memory = ", as the operating system does when memory runs out: give fewer --jobs" * (name == "SIGKILL")
         return f"Its process was killed by the signal {name}{memory}."
     return f"Its process ended with the status {code}, {when}."
-
-
-def is_stopped(pid: int) -> bool:
-    """Return whether a process is stopped by a signal; False where the system does not say."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    except (OSError, IndexError):
-        return False

@@ -1,5 +1,8 @@
 """The clients of a round on a Ray cluster of two workers: the bits of one process, whatever dies."""
 
+import os
+import re
+import signal
 import time
 from dataclasses import replace
 
@@ -18,6 +21,7 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, InMemory, PowerLaw
 from phalanx.models import MLP, LeNet
 from phalanx.ray import RayExecutors
+from phalanx.ray.crew import Crew
 from phalanx.rng import generator
 from phalanx.runs.checkpoint import Checkpoint
 from runs.test_packing import same
@@ -93,6 +97,23 @@ def test_a_client_whose_worker_is_killed_is_trained_again(cohorts, tmp_path, cap
     assert same(there[0], here[0])
     assert "is trained again by another worker" in caplog.text
     assert states(SMALL, executors=cohorts)[1] == states(SMALL)[1], "the crew is whole again"
+
+
+def test_a_worker_that_is_stopped_is_named_and_replaced(cohorts, monkeypatch, caplog):
+    give, pids = Crew.give, [place.pid for place in (cohorts.crew._at[worker] for worker in cohorts.crew.workers)]
+    monkeypatch.setattr("phalanx.ray.crew.AWAKE", 0.1)
+
+    def stopped(self, worker, number, job):
+        give(self, worker, number, job)
+        if pids and self._at[worker].pid == pids[0]:
+            os.kill(pids[0], signal.SIGSTOP)
+            pids.clear()
+
+    monkeypatch.setattr(Crew, "give", stopped)
+    there = states(SMALL, executors=cohorts)
+    assert there[1] == states(SMALL)[1]
+    assert not pids
+    assert re.search(r"trained again by another worker: The process \d+ on .* was stopped by a signal", caplog.text)
 
 
 def test_what_kills_every_worker_ends_the_run_with_a_sentence(cohorts, tmp_path):

@@ -1,7 +1,13 @@
 """Who does what, and what becomes of the dead: with a stand-in for Ray, in which workers die as they are told to."""
 
 import itertools
+import os
+import signal
+import subprocess
+import sys
 import threading
+from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +18,7 @@ from ray.exceptions import RayError, RayTaskError
 from phalanx.core import InfeasibleError
 from phalanx.pool import Again, Done, Failed, Given
 from phalanx.ray import crew as module
-from phalanx.ray.crew import Crew, RayWorker, check
+from phalanx.ray.crew import Crew, Place, RayWorker, check
 
 HERE = {"torch": "2.7", "threads": 1}
 
@@ -34,19 +40,25 @@ class Call:
 class Handle:
     """A worker, as one sees it from here."""
 
-    def __init__(self, number, words):
+    def __init__(self, number, words, pid=0):
         self.number, self.told = number, []
-        self.begin = Call(lambda: Reference(words))
+        host, there = words if isinstance(words, tuple) else ("", {})
+        begun = (Place(host, "ab" * 28, pid), there)
+        self.begin = Call(lambda: Reference(begun if isinstance(words, tuple) else words))
 
 
 class Cluster:
     """Takes the place of the module `ray`: each wait brings one result, the newest that there is."""
 
-    def __init__(self, cpus=2, begins=lambda number: (f"host{number}", HERE)):
+    def __init__(self, cpus=2, begins=lambda number: (f"host{number}", HERE), pids=()):
         self.cpus, self.begins, self.hired, self.killed = cpus, begins, [], []
+        self.pids = dict(enumerate(pids))  # of workers
 
     def remote(self, kind):
-        return self
+        if kind is RayWorker:
+            return self
+        there = SimpleNamespace(options=lambda **_: Call(lambda *pids: Reference(kind(*pids))))
+        return there  # it runs on the machine of a worker
 
     def options(self, *, num_cpus):
         assert num_cpus == 1
@@ -54,7 +66,7 @@ class Cluster:
 
     def hire(self):
         number = len(self.hired)
-        self.hired.append(Handle(number, self.begins(number)))
+        self.hired.append(Handle(number, self.begins(number), self.pids.get(number, 0)))
         return self.hired[-1]
 
     def wait(self, references, timeout):
@@ -126,6 +138,21 @@ def test_what_a_dead_worker_had_is_done_again_by_another(at):
     assert {h.job: h.result for h in happened if isinstance(h, Done)} == {0: "done", 1: "other"}
     assert cluster.killed[0] in (0, 1)
     assert len(cluster.hired) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say whether a process is stopped")
+def test_a_worker_that_is_stopped_is_named_and_ended_and_another_does_its_job(at, monkeypatch):
+    monkeypatch.setattr(module, "AWAKE", 0.01)
+    with subprocess.Popen(["sleep", "20"]) as process, ExitStack() as stack:
+        stack.callback(process.kill)
+        os.kill(process.pid, signal.SIGSTOP)
+        cluster = at(Cluster(cpus=1, pids=[process.pid]))
+        with crew() as made:
+            happened = list(made.do([brings(NEVER, "done")], pause=0.0))
+        assert process.wait(10) == -signal.SIGKILL, "Ray's own message does not reach a process that is stopped"
+    why = f"The process {process.pid} on host0 was stopped by a signal and did not go on, so that it was ended."
+    assert [h for h in happened if isinstance(h, Again | Done)] == [Again(0, why), Done(0, "done")]
+    assert (cluster.killed[0], len(cluster.hired)) == (0, 2)
 
 
 def test_what_costs_three_workers_is_given_up_and_the_rest_is_done(at):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx import InfeasibleError, Record, Run, Until, simulate
+from phalanx import InfeasibleError, Record, Run, Study, Until, simulate
 from phalanx.cli.main import main
 from phalanx.flower.audit import set_aside
 from phalanx.models import MLP
@@ -240,6 +240,8 @@ def test_a_second_study_or_page_of_a_paper_in_a_folder_is_refused(tmp_path, monk
         assert "Another process writes in" in capsys.readouterr().err
         assert [path.name for path in (tmp_path / "two").iterdir()] == [LOCK]
     toy = ["reproduce", "toy-paper", "figure1", "--package", "toy_papers", "--folder", str(tmp_path)]
+    with exclusive(tmp_path / "two"), pytest.raises(InfeasibleError, match="Another process writes in"):
+        Study(PLAN, {"participation": [1.0]}, seeds=1).run(tmp_path / "two")
     with exclusive(tmp_path / "toy-paper"):
         assert main(toy) == 2
         assert "Another process writes in" in capsys.readouterr().err

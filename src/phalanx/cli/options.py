@@ -142,8 +142,12 @@ def verify() -> Parser:
     missing = "Name the folder of a run, such as runs/NAME."
     parser = Parser("phalanx verify", VERIFY, missing=missing, epilog=VERIFY_STATUS)
     parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
-    help_ = "What a real client keeps of the audit trail, such as tasks.jsonl; several by giving it again."
-    parser.add_argument("--witness", type=path, action="append", default=[], metavar="FILE", help=help_)
+    help_ = "What real clients keep of the audit trail, such as tasks.jsonl: one or more files."
+    parser.add_argument("--witness", type=path, action="extend", nargs="+", default=[], metavar="FILE", help=help_)
+    help_ = "How many clients must have co-signed each line of the audit trail at least."
+    parser.add_argument("--quorum", type=int, default=1, metavar="N", help=help_)
+    help_ = "The roster as you have it from elsewhere: names and keys of the audit trail are compared with it."
+    parser.add_argument("--roster", type=path, metavar="FILE", help=help_)
     help_ = "The public key of the coordinator; that which each witness names if not given."
     parser.add_argument("--coordinator", default="", metavar="KEY", help=help_)
     return parser

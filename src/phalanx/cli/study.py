@@ -26,7 +26,6 @@ from phalanx.experiments.shown.text import terminal_table
 from phalanx.experiments.store import Store
 from phalanx.experiments.study import Study
 from phalanx.experiments.trace import Trace
-from phalanx.runs.lock import exclusive
 from phalanx.runs.record import Record
 from phalanx.trust import UntrustedError, reading
 from phalanx.wording import plural, visible
@@ -75,8 +74,7 @@ def _train(study: Study, folder: Path, options: Options, console: Console) -> No
     workers = partial(workers_of, options.jobs, options.ray, store, means)
     how = {"data_dir": where, "device": options.device, "again": options.again, "console": console}
     try:
-        with exclusive(folder, needed=False):
-            study.run(folder, workers=workers, **how)
+        study.run(folder, workers=workers, **how)
     except KeyboardInterrupt as stop:
         kept = len(list(store.folder.glob("*.json")))
         stop.add_note(f"{plural(kept, 'record')} are kept in {store.folder}.")

@@ -1,11 +1,13 @@
 """`phalanx verify`: what was changed in the folder of a run since the run ended."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import escape
+from phalanx.runs.evidenced import KnownRoster
 from phalanx.runs.files import AUDIT
 from phalanx.runs.seal import Alteration
 from phalanx.runs.verification import Verification, verify
@@ -31,10 +33,20 @@ NOT_OVER = "not complete. Its run goes on or was killed, or its summary was remo
 
 def verify_command(options: Options, console: Console) -> int:
     """Print the verdicts and what they rest on; return the exit status."""
-    found = verify(options.folder, options.witness, options.coordinator)
+    roster = _roster(options.roster) if options.roster is not None else None
+    coordinator = options.coordinator or (roster.coordinator if roster is not None else "")
+    found = verify(options.folder, options.witness, coordinator, roster=roster, quorum=options.quorum)
     for line in text(found):
         console.print(escape(line), soft_wrap=True)
     return found.status
+
+
+def _roster(path: Path) -> KnownRoster:
+    from phalanx.flower.identity import Roster, as_text  # noqa: PLC0415  (needs packages that simulations do not)
+
+    roster = Roster.load(path)
+    clients = {member.id: (member.name, as_text(member.key)) for member in roster.members}
+    return KnownRoster(str(path), clients, roster.coordinator)
 
 
 def text(found: Verification) -> list[str]:
@@ -46,8 +58,11 @@ def text(found: Verification) -> list[str]:
     lines += [f"Witness: {sentence}" for sentence in found.witnesses]
     integrity, completeness = INTEGRITY[found.integrity], COMPLETENESS[found.completeness]
     if found.unseen:
+        too_few = "No co-signature that was checked covers"
+        if found.quorum > 1:
+            too_few = f"Co-signatures that were checked are of fewer than {found.quorum} clients for"
         unseen = (
-            f"not known. No co-signature that was checked covers {AUDIT} from line {found.unseen.start} on: "
+            f"not known. {too_few} {AUDIT} from line {found.unseen.start} on: "
             "whoever owns the folder can have changed or removed what came then. Ask clients for their lists of tasks, "
             "and give them with --witness."
         )

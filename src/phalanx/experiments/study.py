@@ -18,6 +18,7 @@ from phalanx.experiments.sought import Sought
 from phalanx.experiments.store import Store
 from phalanx.experiments.tuning import Tuning
 from phalanx.experiments.worst import FOUND, NAMED, NONE, Carried, MissingRunsError, WorstOf, search, with_worst
+from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
 from phalanx.wording import is_path, plural, shown
 
@@ -215,11 +216,15 @@ class Study:
             again: whether runs that have a record are repeated.
             console: shows the progress; standard error if not given.
             workers: starts what carries out the runs, in place of processes of this machine.
+
+        Raises:
+            InfeasibleError: another process writes in the folder.
         """
         where, store = Path(data_dir) if data_dir else None, Store(Path(folder or self.folder))
         means = Means(where, device, resume=not again)
         start = workers or partial(local_workers, jobs, store, means)
-        with Carrier(store, start, where, console, again=again) as carried:
+        alone = exclusive(store.folder.parent, needed=False)
+        with alone, Carrier(store, start, where, console, again=again) as carried:
             return self.found(carried, store.folder.parent)
 
     def results(self, folder: Path | str | None = None) -> Results:

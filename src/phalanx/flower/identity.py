@@ -9,6 +9,7 @@ client, not its address and not the number that Flower gives its node.
 import base64
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -42,6 +43,7 @@ ROSTER = "roster.yaml"  # file of the roster, where nothing else is said
 COORDINATOR_KEY = "coordinator.pem"  # file of the coordinator's private key, next to the roster
 LARGEST_REQUEST = 10_000  # bytes
 LONGEST_NAME = 100  # characters
+EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"}  # written together
 VALID = timedelta(days=30)  # for which a request can be used
 AHEAD = timedelta(hours=1)  # by which the clock of a client can be fast
 
@@ -217,6 +219,26 @@ def named(name: str) -> None:
         raise ValueError("A client needs a name, by which people know it. Give one, such as Lyon.")
     if len(name) > LONGEST_NAME:
         raise ValueError(f"A name has at most {LONGEST_NAME} characters, got {len(name):,}: {shown(name)!r}.")
+    one_script(name)
+
+
+def one_script(name: str) -> None:
+    """Raise `ValueError` if a name has letters of several scripts, of which some look like others.
+
+    Each letter's script is the first word of its name in Unicode. Scripts that are written together are taken for one
+    (UTS 39, section 5.1, "highly restrictive", where Latin may go with those of Chinese, Japanese and Korean).
+    """
+    letters = [c for c in unicodedata.normalize("NFKC", name) if c.isalpha() and unicodedata.category(c) != "Lm"]
+    scripts = {c: unicodedata.name(c, "UNKNOWN").partition(" ")[0] for c in letters}
+    scripts = {c: "EAST ASIAN" if script in EAST_ASIAN else script for c, script in scripts.items()}
+    found = set(scripts.values()) - ({"LATIN"} if "EAST ASIAN" in scripts.values() else set())
+    if len(found) > 1:
+        common = Counter(scripts[c] for c in letters).most_common(1)[0][0]
+        odd = next(c for c in letters if scripts[c] != common)
+        raise ValueError(
+            f"The name {shown(name)} mixes letters of {' and '.join(sorted(found))}, which can look alike: "
+            f"{odd!r} is {unicodedata.name(odd, 'unknown')}. Write it in one script."
+        )
 
 
 def alike(name: str) -> str:

@@ -8,18 +8,20 @@ import logging
 import os
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 
 import ray
 import torch
 from ray.exceptions import AuthenticationError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from typing_extensions import override
 
 from phalanx.core import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
-from phalanx.pool import Died, Done, Failed, Message, Ready, WorkerPool
+from phalanx.pool import AWAKE, Died, Done, Failed, Message, Ready, WorkerPool, looked_at
 from phalanx.runs.provenance import conditions
 from phalanx.version import VERSION
 
@@ -97,16 +99,24 @@ def first_line(error: BaseException) -> str:
     return lines[0].rstrip(".") + "."
 
 
+class Place(NamedTuple):
+    """Where a worker is: its host, Ray's name of that machine, and the process there."""
+
+    host: str
+    node: str
+    pid: int
+
+
 class RayWorker:
     """A worker on the cluster, in a process of its own; subclasses define its methods."""
 
     def __init__(self) -> None:
         keep_freed_memory()
 
-    def begin(self) -> tuple[str, Conditions]:
-        """Return its host, and the conditions on which its results depend to the bit."""
+    def begin(self) -> tuple[Place, Conditions]:
+        """Return where it is, and the conditions on which its results depend to the bit."""
         torch.set_num_threads(1)
-        return socket.gethostname(), stated()
+        return Place(socket.gethostname(), ray.get_runtime_context().get_node_id(), os.getpid()), stated()
 
 
 def _cpus(resources: Callable[[], Mapping[str, float]]) -> int:
@@ -155,6 +165,8 @@ class Crew(WorkerPool):
         self.places, self._seen = 0, 0.0  # number of workers for which there is room; when there was one last
         self._starting = dict[Any, Any]()  # workers that are about to begin, by the reference to their conditions
         self._flying = dict[Any, tuple[int, Any]]()  # number and worker of each job, by the reference to its result
+        self._at = dict[Any, Place]()  # where each worker is
+        self._looked, self._looks = 0.0, dict[str, Any]()  # when workers were last looked at; by node, a look under way
         self._first: Job | None = None
 
     def __enter__(self) -> "Crew":
@@ -238,14 +250,39 @@ class Crew(WorkerPool):
         ready, _ = ray.wait(references, timeout=seconds) if references else ([], [])
         begun = [self._admitted(reference) for reference in ready if reference in self._starting]
         done = [self._outcome(reference) for reference in ready if reference in self._flying]  # not of a dead worker
-        return [*filter(None, begun), *done]
+        return [*filter(None, begun), *done, *self._asleep()]
+
+    def _asleep(self) -> Iterator[Message]:
+        """Look on each machine whether workers were stopped."""
+        if (now := time.monotonic()) - self._looked < AWAKE:
+            return
+        self._looked, machines = now, defaultdict[str, list[Any]](list)
+        for worker in self._busy():
+            machines[self._at[worker].node].append(worker)
+        for node, workers in machines.items():
+            look, found = self._looks.get(node), list[int]()
+            if look is not None and not ray.wait([look], timeout=0)[0]:
+                continue
+            with suppress(RayError):  # its machine is gone, or the process of the look; Ray reports its workers
+                found = ray.get(look) if look is not None else []
+            ended = list[int]()
+            for worker in workers:
+                host, _, pid = self._at[worker]
+                for died in self.halted(worker, f"{pid} on {host}", stopped=pid in found):
+                    ended.append(pid)
+                    yield died
+            left = [self._at[worker].pid for worker in workers if self._at[worker].pid not in ended]
+            there = NodeAffinitySchedulingStrategy(node, soft=False)
+            self._looks[node] = (
+                ray.remote(looked_at).options(num_cpus=0, scheduling_strategy=there).remote(left, ended)
+            )
 
     def _admitted(self, reference: Any) -> Ready | None:
         """Return a worker that has begun; None if it could not."""
         handle = self._starting.pop(reference)
         try:
-            host, there = ray.get(reference)
-            check(host, there, self.here)
+            self._at[handle], there = ray.get(reference)
+            check(self._at[handle].host, there, self.here)
         except RayError as error:
             log.warning("a worker could not begin: %s", first_line(error))
             self.places -= 1

@@ -30,7 +30,7 @@ from phalanx.runs.seal import (
 )
 from phalanx.runs.statements import fingerprint_of
 from phalanx.runs.updates import KeptUpdates, file_of, kept_steps, read_kept
-from phalanx.wording import plural
+from phalanx.wording import plural, shown
 
 LARGEST_STEP = 10**12  # number of one
 FINISHED = "finished"  # the reason in the last line `ended`, of a run that does not go on
@@ -74,12 +74,59 @@ class OwnWitnesses(NamedTuple):
     Args:
         findings: what does not fit.
         sentence: what was compared; empty if there is no co-signature, or none could be checked.
-        unseen: the numbers of the lines that no client has co-signed, if some have been.
+        seen: by client, the number of the lines that it has co-signed.
+        keys: of the clients that have co-signed, as text, and their names.
     """
 
     findings: Sequence[Alteration] = ()
     sentence: str = ""
-    unseen: range = range(0)
+    seen: Mapping[int, int] = {}
+    keys: Mapping[int, tuple[str, str]] = {}
+
+
+class KnownRoster(NamedTuple):
+    """The roster as whoever verifies has it from elsewhere.
+
+    Args:
+        source: names it.
+        clients: name and public key, as text, by id.
+        coordinator: the public key of the coordinator, as text; empty if it is not known.
+    """
+
+    source: str
+    clients: Mapping[int, tuple[str, str]]
+    coordinator: str = ""
+
+
+def compare_roster(name: str, parties: Parties, own: OwnWitnesses, roster: KnownRoster) -> EvidenceComparison:
+    """Compare the keys in an audit trail, and those of the co-signatures in its folder, with the roster.
+
+    Args:
+        name: of the trail.
+        parties: whose signatures it holds.
+        own: who has co-signed it.
+        roster: from elsewhere.
+    """
+    findings, source = list[Alteration](), roster.source
+    keys = {client: {*parties.keys.get(client, ())} for client in {*parties.keys, *own.keys}}
+    names = {client: {*parties.names.get(client, ())} for client in keys}
+    for client, (key, called) in own.keys.items():
+        keys[client].add(key)
+        names[client].add(called)
+    for client in sorted(keys):
+        called, key = roster.clients.get(client, ("", ""))
+        if not key:
+            of = shown(" or ".join(sorted(names[client])))
+            what = [f"holds signatures of client {client} ({of}), who is not in {source}"]
+        else:
+            what = [f"holds signatures by {other}, and the key in {source} is {key}" for other in keys[client] - {key}]
+            what += [f"calls it {shown(other)}, and {source} {shown(called)}" for other in names[client] - {called}]
+        findings += [Alteration(name, "changed", each, clients=(client,)) for each in sorted(what)]
+    for other in sorted(parties.coordinators - {roster.coordinator} if roster.coordinator else ()):
+        what = f"names the coordinator {other}, and its key in {source} is {roster.coordinator}"
+        findings.append(Alteration(name, "changed", what))
+    said = f"{plural(len(keys), 'client')} with a signature compared with {source}."
+    return EvidenceComparison((*findings,), (said,), proves=bool(keys), parties=parties)
 
 
 class Evident(NamedTuple):

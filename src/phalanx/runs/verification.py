@@ -5,14 +5,14 @@ sure.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from phalanx.core import InfeasibleError
 from phalanx.installation import installation
 from phalanx.reading import LARGEST_LINES, contents
-from phalanx.runs.evidenced import EvidenceComparison, OwnWitnesses
+from phalanx.runs.evidenced import EvidenceComparison, KnownRoster, OwnWitnesses, compare_roster
 from phalanx.runs.evidenced import compare as compare_evidence
 from phalanx.runs.files import AUDIT, HISTORY, inside
 from phalanx.runs.record import SUMMARY, Record, configuration_of
@@ -36,7 +36,9 @@ class Verification(NamedTuple):
         witnessed: whether that could be compared; None if no witness was named.
         evidence: what was compared with the evidence in audit trails, in sentences.
         proves: whether its audit trail shows what the run did; None if it is the folder of a simulation.
-        unseen: the numbers of the lines of its audit trail that no witness has seen.
+        lines: number of those of its audit trail.
+        seen: by client, or by file where that does not say whose it is, the number of these lines that it has seen.
+        quorum: number of witnesses that a line needs.
     """
 
     sealed: bool
@@ -48,7 +50,15 @@ class Verification(NamedTuple):
     witnessed: bool | None = None
     evidence: tuple[str, ...] = ()
     proves: bool | None = None
-    unseen: range = range(0)
+    lines: int = 0
+    seen: Mapping[int | str, int] = {}
+    quorum: int = 1
+
+    @property
+    def unseen(self) -> range:
+        """The numbers of the lines of its audit trail that too few witnesses have seen."""
+        sizes = sorted(self.seen.values(), reverse=True)
+        return range((sizes[self.quorum - 1] if len(sizes) >= self.quorum else 0) + 1, self.lines + 1)
 
     @property
     def integrity(self) -> Verdict:
@@ -74,21 +84,33 @@ class Verification(NamedTuple):
         return 0 if self.integrity == self.completeness == "yes" and self.witnessed is not False else 2
 
 
-def verify(folder: Path, witnesses: Sequence[Path] = (), coordinator: str = "") -> Verification:
+def verify(
+    folder: Path,
+    witnesses: Sequence[Path] = (),
+    coordinator: str = "",
+    *,
+    roster: KnownRoster | None = None,
+    quorum: int = 1,
+) -> Verification:
     """Return what can be said of a folder; nothing but files is needed, and none of its code is run.
 
     Args:
         folder: of a run.
         witnesses: files of witnesses of its audit trail; see `phalanx.runs.witnessed.compare`.
         coordinator: the public key of its coordinator, as text; empty: that which each of these files says.
+        roster: the keys of the audit trail are compared with it; None: they are taken as they are there.
+        quorum: number of witnesses that each line of the audit trail needs.
 
     Raises:
-        InfeasibleError: there is no such folder, no run was made in it, or a witness holds nothing.
+        InfeasibleError: there is no such folder, no run was made in it, a witness holds nothing, or the quorum is less
+            than 1.
         OSError: a file cannot be read.
     """
+    if quorum < 1:
+        raise InfeasibleError(f"The quorum must be at least 1 client, got {quorum}.")
     hash_of = hashes(folder)  # each file is read once
     own = _verified(folder, hash_of)
-    found = _with_evidence(folder, own, hash_of)
+    found = _with_evidence(folder, own._replace(quorum=quorum), hash_of, roster)
     known = {finding.file for finding in own.findings}
     trails = [name for name in members(folder) if name.startswith("audit") and (folder / name).is_file()]
     if found.sealed:
@@ -103,12 +125,15 @@ def verify(folder: Path, witnesses: Sequence[Path] = (), coordinator: str = "") 
     if missing := next((path for path in witnesses if not path.is_file()), None):
         raise InfeasibleError(f"There is no file {missing}. Name the list of tasks of a client, such as tasks.jsonl.")
     said = compare(folder, trails, witnesses, coordinator)
-    findings, seen = (*found.findings, *said.findings), said.seen.get(AUDIT, 0)
-    unseen = range(max(found.unseen.start, seen + 1), found.unseen.stop)
-    return found._replace(findings=findings, witnesses=said.sentences, witnessed=said.compared, unseen=unseen)
+    findings, seen = (*found.findings, *said.findings), dict(found.seen)
+    for witness, size in said.seen.get(AUDIT, {}).items():
+        seen[witness] = max(seen.get(witness, 0), size)
+    return found._replace(findings=findings, witnesses=said.sentences, witnessed=said.compared, seen=seen)
 
 
-def _with_evidence(folder: Path, found: Verification, hash_of: Callable[[str], str]) -> Verification:
+def _with_evidence(
+    folder: Path, found: Verification, hash_of: Callable[[str], str], roster: KnownRoster | None
+) -> Verification:
     """Return the verification with what the audit trail and its witnesses say of files that the seal is silent on."""
     if any(of.file == AUDIT and of.line is None for of in found.findings):
         return found
@@ -120,14 +145,15 @@ def _with_evidence(folder: Path, found: Verification, hash_of: Callable[[str], s
         return found._replace(evidence=(lacking,), proves=False) if _of_clients(folder) else found
     said = compare_evidence(folder, AUDIT, hash_of)
     own = _own_witnesses(folder, said)
-    more = (*said.findings, *own.findings)
+    listed = [compare_roster(AUDIT, said.parties, own, roster)] if roster is not None else []
+    more = (*said.findings, *own.findings, *(finding for of in listed for finding in of.findings))
     named = {finding.file for finding in more if finding.clients or finding.step is not None} - {AUDIT, HISTORY}
     of_seal = [finding for finding in found.findings if finding.file not in named]
     known = {finding.file for finding in of_seal}
     findings = (*of_seal, *(finding for finding in more if finding.file not in known))
-    evidence = (*said.sentences, *filter(None, [own.sentence]))
-    unseen = own.unseen if own.sentence else range(1, len(split(contents(inside(folder, AUDIT), LARGEST_LINES))) + 1)
-    return found._replace(findings=findings, evidence=evidence, proves=said.proves, unseen=unseen)
+    evidence = (*said.sentences, *filter(None, [own.sentence]), *(of.sentences[0] for of in listed))
+    lines = len(split(contents(inside(folder, AUDIT), LARGEST_LINES)))
+    return found._replace(findings=findings, evidence=evidence, proves=said.proves, lines=lines, seen=own.seen)
 
 
 def _own_witnesses(folder: Path, said: EvidenceComparison) -> OwnWitnesses:

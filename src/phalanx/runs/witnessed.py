@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from phalanx.runs.witnesses import LARGEST, WITNESSES, SeenTask, Witness, Witnes
 from phalanx.wording import plural, shown
 
 NOT_CO_SIGNED = "it is not co-signed by the client that it names"
+HEADS = 10  # heads that are listed
 RUN = re.compile(r"run ([0-9a-z]{1,64})")  # the reason in the line `begun`
 
 
@@ -29,13 +30,13 @@ class WitnessComparison(NamedTuple):
         sentences: what was compared, and what cannot be said.
         compared: whether each file holds heads of a trail of the folder, and nothing that its coordinator has not
             signed.
-        seen: by name of a trail, the number of its lines that a witness has seen.
+        seen: by name of a trail, the number of its lines that each witness has seen.
     """
 
     findings: tuple[Alteration, ...]
     sentences: tuple[str, ...]
     compared: bool
-    seen: Mapping[str, int]
+    seen: Mapping[str, Mapping[int | str, int]]
 
 
 class _Trail(NamedTuple):
@@ -61,9 +62,10 @@ class _Entries(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Held(NamedTuple):
-    """What a witness holds: the heads, the keys that have signed them, and what is none."""
+    """What a witness holds: the heads, who saw each, the keys that have signed them, and what is none."""
 
     heads: Sequence[TreeHead]
+    witnesses: Mapping[TreeHead, Set[int | str]]
     keys: Sequence[str]
     faults: Sequence[str]
 
@@ -84,7 +86,7 @@ def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinat
     found = (_trail(folder, name) for name in names)
     trails = {trail.origin: trail for trail in found if trail.origin}
     shown_first = dict[tuple[str, int], tuple[bytes, str]]()
-    findings, sentences, compared, seen = list[Alteration](), list[str](), True, defaultdict[str, int](int)
+    findings, sentences, compared, seen = list[Alteration](), list[str](), True, defaultdict[str, defaultdict[int | str, int]](lambda: defaultdict(int))
     for path in files:
         held = _held(path, coordinator)
         for head in held.heads:
@@ -106,7 +108,9 @@ def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinat
             findings += _unfit(trails[origin], sorted({head for head in ours if head.origin == origin}), path.name)
         last = max(head.size for head in ours)
         for head in ours:
-            seen[trails[head.origin].name] = max(seen[trails[head.origin].name], head.size)
+            for witness in held.witnesses[head]:
+                sizes = seen[trails[head.origin].name]
+                sizes[witness] = max(sizes[witness], head.size)
         sentences.append(
             f"{path} holds {plural(len({*ours}), 'checkpoint')} of this folder, up to line {last}, signed by "
             f"{', '.join(held.keys)}."
@@ -152,9 +156,18 @@ def compare_own(folder: Path, name: str, parties: Parties) -> OwnWitnesses:
         what = f"is of another run than {name}, {heads[client].origin}"
         findings.append(Alteration(WITNESSES, "changed", what, clients=(client,)))
     findings += _unfit(of_trail, sorted({*ours.values()}), WITNESSES)
-    last = max((head.size for head in ours.values()), default=0)
-    unseen = range(last + 1, len(of_trail.tree) + 1)
-    return OwnWitnesses(findings, f"{plural(len(ours), 'client')} co-signed {name}, up to line {last}.", unseen)
+    seen = {client: head.size for client, head in ours.items()}
+    keys = {client: (witness.key, witness.name) for client, witness in known.items()}
+    clients = {*entries, *parties.keys}
+    return OwnWitnesses(findings, _in_words(name, seen, len(clients)), seen, keys)
+
+
+def _in_words(name: str, seen: Mapping[int, int], clients: int) -> str:
+    """Return how many clients have co-signed up to which line."""
+    sizes = sorted({*seen.values()}, reverse=True)
+    parts = [f"{sum(size <= of for of in seen.values())} of {clients} up to line {size}" for size in sizes[:HEADS]]
+    more = f", and fewer lines {sum(of < sizes[HEADS - 1] for of in seen.values())} more" if len(sizes) > HEADS else ""
+    return f"Clients that co-signed {name}: {', '.join(parts) or f'0 of {clients}'}{more}."
 
 
 def _co_signed(client: int, found: Witness, parties: Parties) -> TreeHead:
@@ -209,7 +222,8 @@ def _trail(folder: Path, name: str, origin: str = "") -> _Trail:
 def _held(path: Path, coordinator: str = "") -> _Held:
     """Return what a witness holds."""
     heads, keys, faults = list[TreeHead](), dict[str, None](), list[str]()
-    for place, note, signer, witness in _notes(path):
+    witnesses = defaultdict[TreeHead, set[int | str]](set)
+    for place, note, signer, witness, client in _notes(path):
         try:
             head = open_note(note, public_key(coordinator or signer))
             if witness is not None and not is_cosigned(head, witness.cosignature, public_key(witness.key)):
@@ -218,32 +232,38 @@ def _held(path: Path, coordinator: str = "") -> _Held:
             faults.append(f"{path}, {place}: {str(error).rstrip('.')}.")
             continue
         heads.append(head)
+        witnesses[head].add(client)
         keys[coordinator or signer] = None
     if not heads and not faults:
         raise InfeasibleError(
             f"{path} holds no checkpoint. Name the list of tasks of a client, tasks.jsonl in its memory or next to its "
             "key, or witnesses.json of a coordinator."
         )
-    return _Held(heads, [*keys], faults)
+    return _Held(heads, witnesses, [*keys], faults)
 
 
-def _notes(path: Path) -> Iterator[tuple[str, str, str, Witness | None]]:
-    """Yield the notes of a file: where they are, their text, who should have signed them, and who has co-signed."""
+def _notes(path: Path) -> Iterator[tuple[str, str, str, Witness | None, int | str]]:
+    """Yield the notes of a file: where they are, their text, who should have signed them, and who has co-signed.
+
+    Last comes the client that saw it; the name of the file if that does not say.
+    """
     try:
         text = contents(path, LARGEST)
     except ValueError as error:
         raise InfeasibleError(str(error)) from error
     try:
         for client, witness in from_json(text, Witnesses).clients.items():
-            yield f"client {client}", witness.checkpoint, witness.coordinator, witness
+            yield f"client {client}", witness.checkpoint, witness.coordinator, witness, client
         return
     except ValueError:  # or it is a list of tasks
         pass
+    whose: int | str = str(path)
     for number, line in enumerate(split(text), 1):
         try:
             seen = from_json(line, SeenTask)
         except ValueError:
-            yield f"line {number}", "", "", None
+            yield f"line {number}", "", "", None, whose
             continue
+        whose = seen.client if seen.client >= 0 else whose
         if seen.checkpoint:
-            yield f"line {number}", seen.checkpoint, seen.coordinator, None
+            yield f"line {number}", seen.checkpoint, seen.coordinator, None, whose
