@@ -115,6 +115,29 @@ def test_names_are_not_empty_and_of_one_client(name, why, tmp_path):
             Roster.load(tmp_path / "roster.yaml")
 
 
+LOOKING = dict(zip("aceopxyABEHIKMOPTX", "асеорхуАВΕΗΙΚΜΟΡΤΧ", strict=True))  # of others
+
+
+@pytest.mark.parametrize("name", ["hospital", "CLINIC", "Praxis Koch", "MATERNITE"])
+def test_names_with_letters_of_another_script_among_theirs_are_refused(name):
+    """Each letter that has its like among Cyrillic and Greek ones, in its place."""
+    EnrolmentRequest.sign(name, KEYS[5], MINE)
+    places = [at for at, letter in enumerate(name) if letter in LOOKING]
+    assert len(places) > 1
+    for at in places:
+        odd = LOOKING[name[at]]
+        with pytest.raises(ValueError, match=f"mixes letters of .* and .*'{odd}' is (CYRILLIC|GREEK) .*one script"):
+            EnrolmentRequest.sign(name[:at] + odd + name[at + 1 :], KEYS[5], MINE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Zürich 2", "Oʻahu", "Больница 3", "東京 General", "さくら病院", "서울 Hospital", "مستشفى"],
+)  # fmt: skip
+def test_names_of_any_one_script_are_taken(name):
+    assert named(1).adding(EnrolmentRequest.sign(name, KEYS[5], MINE)).members[-1].name == name
+
+
 # --- requests
 
 

@@ -34,7 +34,7 @@ from phalanx.flower import FlowerTransport, InProcessGrid, Malformed, Suspension
 from phalanx.flower.audit import read
 from phalanx.flower.codec import COSIGNATURE, HEAD, VECTOR, ShownHead, TaskMessage
 from phalanx.flower.gate import ALTERED_TRAIL, AlteredTrailError, reason_of
-from phalanx.flower.identity import public_text
+from phalanx.flower.identity import Roster, public_bytes, public_text
 from phalanx.flower.register import Register
 from phalanx.flower.seen import SeenTasks
 from phalanx.models import MLP
@@ -108,11 +108,14 @@ def test_a_trail_that_clients_have_seen_is_verified_by_what_they_keep(folder, ca
         assert len(held := sizes(path)) == 5
         assert held == sorted(set(held)), "each round has seen more of it"
         assert held[-1] == len(lines), "and all have seen its end"
+    files = [*map(str, witnesses(folder)), str(folder / "run" / "witnesses.json")]
     command = ["verify", str(folder / "run"), "--coordinator", MINE]
-    for path in [*witnesses(folder), folder / "run" / "witnesses.json"]:
-        command += ["--witness", str(path)]
-    assert main(command) == 0
+    assert main([*command, *(word for file in files for word in ("--witness", file))]) == 0
     said = capsys.readouterr().out
+    assert main([*command, "--witness", *files]) == 0
+    assert capsys.readouterr().out == said
+    assert main([*command, "--witness", *files[:2], "--witness", *files[2:]]) == 0
+    assert capsys.readouterr().out == said
     assert (
         f"holds 5 checkpoints of this folder, up to line {sizes(witnesses(folder)[1])[-1]}, signed by {MINE}." in said
     )
@@ -319,6 +322,69 @@ def test_without_co_signatures_that_were_checked_a_trail_is_not_known_to_be_whol
     found = verify(run)
     assert (found.findings, found.proves, found.unseen.start) == ((), True, 1)
     assert (found.integrity, found.completeness, found.status) == ("unknown", "unknown", 2)
+
+
+@pytest.fixture
+def known(folder):
+    """The roster, as somebody has it from elsewhere."""
+    named(3).save(folder / "mine.yaml")
+    return folder / "mine.yaml"
+
+
+def test_keys_and_names_are_compared_with_a_roster_from_elsewhere(folder, known, capsys):
+    command = ["verify", str(folder / "run"), "--roster", str(known)]
+    assert main(command) == 0
+    assert f"3 clients with a signature compared with {known}" in capsys.readouterr().out
+    right = Roster.load(known)
+    changes = {
+        "who is not in": lambda m: None if m.id == 1 else m,
+        "and the key in": lambda m: dataclasses.replace(m, key=public_bytes(KEYS[7])) if m.id == 1 else m,
+        "calls it clinic-1, and": lambda m: dataclasses.replace(m, name="another") if m.id == 1 else m,
+    }
+    for what, change in changes.items():
+        Roster((*filter(None, map(change, right.members)),), right.coordinator).save(known)
+        assert main(command) == 1
+        said = capsys.readouterr().out.splitlines()
+        (line,) = [line for line in said if line.startswith("  ")]
+        assert what in line, said
+        assert line.endswith("(client 1)")
+    Roster(right.members, public_text(KEYS[7])).save(known)
+    assert main(command) == 1
+    assert f"names the coordinator {MINE}, and its key in {known} is {public_text(KEYS[7])}" in capsys.readouterr().out
+
+
+def test_a_client_of_whom_nothing_but_a_co_signature_is_there_is_compared_as_well(folder, known):
+    """Of client 2 no update was used."""
+    clients = {m.id: (m.name, public_text(KEYS[m.id])) for m in Roster.load(known).members if m.id != 2}
+    found = verify(folder / "run", roster=evidenced.KnownRoster("mine", clients))
+    assert [(f.file, f.clients) for f in found.findings] == [("audit.jsonl", (2,))]
+
+
+def test_verify_says_how_many_clients_have_co_signed_and_a_quorum_is_demanded(folder, capsys):
+    path, (early, *_, last) = folder / "run" / "witnesses.json", sizes(witnesses(folder)[0])
+    whole = path.read_bytes()
+    older(folder, path)
+    made = {int(client): Witness(**found) for client, found in json.loads(whole)["clients"].items()}
+    old = {int(client): Witness(**found) for client, found in json.loads(path.read_bytes())["clients"].items()}
+    path.write_bytes(as_json({**made, 2: old[2]}))
+    seal(folder / "run", {})
+    assert main(["verify", str(folder / "run")]) == 0
+    said = capsys.readouterr().out
+    assert f"Clients that co-signed audit.jsonl: 2 of 3 up to line {last}, 3 of 3 up to line {early}." in said
+    assert main(["verify", str(folder / "run"), "--quorum", "2"]) == 0
+    capsys.readouterr()
+    assert main(["verify", str(folder / "run"), "--quorum", "3"]) == 2
+    said = capsys.readouterr().out
+    few = "not known. Co-signatures that were checked are of fewer than 3 clients for audit.jsonl"
+    few = f"{few} from line {early + 1} on"
+    assert f"Integrity: {few}" in said
+    assert f"Completeness: {few}" in said
+    assert main(["verify", str(folder / "run"), "--quorum", "3", "--witness", str(witnesses(folder)[2])]) == 0
+    lists = [*map(str, witnesses(folder)[:2])]
+    assert main(["verify", str(folder / "run"), "--quorum", "3", "--witness", *lists]) == 2, "they are the same clients"
+    assert verify(folder / "run", quorum=4).unseen == range(1, last + 1)
+    assert main(["verify", str(folder / "run"), "--quorum", "0"]) == 2
+    assert "The quorum must be at least 1 client, got 0." in capsys.readouterr().err
 
 
 def test_a_file_that_holds_no_checkpoint_is_refused(folder, capsys):

@@ -273,9 +273,7 @@ class Crew(WorkerPool):
                     yield died
             left = [self._at[worker].pid for worker in workers if self._at[worker].pid not in ended]
             there = NodeAffinitySchedulingStrategy(node, soft=False)
-            self._looks[node] = (
-                ray.remote(looked_at).options(num_cpus=0, scheduling_strategy=there).remote(left, ended)
-            )
+            self._looks[node] = ray.remote(looked_at).options(num_cpus=0, scheduling_strategy=there).remote(left, ended)
 
     def _admitted(self, reference: Any) -> Ready | None:
         """Return a worker that has begun; None if it could not."""

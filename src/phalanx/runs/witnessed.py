@@ -86,7 +86,12 @@ def compare(folder: Path, names: Sequence[str], files: Sequence[Path], coordinat
     found = (_trail(folder, name) for name in names)
     trails = {trail.origin: trail for trail in found if trail.origin}
     shown_first = dict[tuple[str, int], tuple[bytes, str]]()
-    findings, sentences, compared, seen = list[Alteration](), list[str](), True, defaultdict[str, defaultdict[int | str, int]](lambda: defaultdict(int))
+    findings, sentences, compared, seen = (
+        list[Alteration](),
+        list[str](),
+        True,
+        defaultdict[str, defaultdict[int | str, int]](lambda: defaultdict(int)),
+    )
     for path in files:
         held = _held(path, coordinator)
         for head in held.heads:
