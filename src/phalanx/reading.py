@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import stat
+from collections import Counter
 from functools import lru_cache
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
@@ -232,8 +233,8 @@ class _Loader(yaml.SafeLoader):
     @override
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping of a node."""
-        keys = [key.value for key, _ in node.value]
-        if twice := sorted({key for key in keys if isinstance(key, str) and keys.count(key) > 1}):
+        keys = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
+        if twice := sorted(key for key, count in keys.items() if count > 1):
             raise yaml.constructor.ConstructorError(None, None, f"{shown(twice[0])} occurs twice", node.start_mark)
         return super().construct_mapping(node, deep)
 

@@ -4,7 +4,9 @@ import gzip
 import resource
 import subprocess
 import sys
+import tracemalloc
 import zipfile
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -101,6 +103,20 @@ def test_values_of_lists_are_cells(tmp_path):
 def test_the_identity_of_a_table_does_not_name_the_default():
     assert CSV("t.csv", "y") == CSV("t.csv", "y", most_cells=MOST_CELLS)
     assert MOST_CELLS * BYTES == 3_200_000_000
+
+
+@pytest.mark.parametrize("role", ["input", "label", "owner"])
+def test_one_long_text_does_not_make_all_others_as_long(tmp_path, role):
+    """As in an array of NumPy's own type for text: 4 bytes for each character of the longest, in every row."""
+    columns = {name: [f"{name}{k % 2}" for k in range(10_000)] for name in ("input", "label", "owner")}
+    columns[role][:2] = ["x" * 100_000] * 2  # 4 GB in all rows
+    pandas.DataFrame(columns).to_csv(tmp_path / "t.csv", index=False)
+    tracemalloc.start()
+    with suppress(ValueError):
+        CSV(str(tmp_path / "t.csv"), "label", owner="owner").load()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 100_000_000
 
 
 @pytest.mark.parametrize("kind", ["gz", "numbers", "texts"])

@@ -14,7 +14,7 @@ from phalanx.experiments.line_store import LineStore
 from phalanx.experiments.store import PACKED, Store
 from phalanx.experiments.trace import Trace
 from phalanx.models import MLP
-from phalanx.reading import DEEPEST, LARGEST_LINES, LARGEST_PART, contents, from_json, unzipped
+from phalanx.reading import DEEPEST, LARGEST_LINES, LARGEST_PART, MOST, _Loader, contents, from_json, load, unzipped
 from phalanx.runs.checkpoint import MAGIC, peek
 from phalanx.runs.models import LARGEST_MODEL
 from phalanx.runs.record import Record
@@ -151,3 +151,25 @@ def test_depth_is_that_of_lists_and_mappings_and_not_of_text():
     with pytest.raises(ValueError, match="nested too deeply"):
         from_json(escaped, list)
     assert len(from_json(b"[" + b"[]," * 1000 + b"[]]", list)) == 1001
+
+
+def test_reading_yaml_takes_time_in_proportion_to_its_keys():
+    """Comparing each key with each other one took 45 s for as many as a file may hold."""
+    text = "".join(f"a{k}: 1\n" for k in range(MOST // 2 - 10))
+    compared = []
+
+    class Key(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            compared.append(other)
+            return super().__eq__(other)
+
+    loader = _Loader(text[: text.index("a1000:")], MOST)
+    node = loader.get_single_node()
+    for key, _ in node.value:
+        key.value = Key(key.value)
+    assert len(loader.construct_mapping(node)) == 1000
+    assert len(compared) < 10_000
+    assert len(load(text)) == MOST // 2 - 10

@@ -190,6 +190,11 @@ def counts_rows(values: npt.NDArray[Any]) -> bool:
     return bool(high - low == len(values) - 1 and len(np.unique(values)) == len(values) and (values % 1 == 0).all())
 
 
+def as_texts(values: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
+    """Return values as text, each as long as it is: in NumPy's own type all take as much as the longest."""
+    return np.array([str(value) for value in values.tolist()], dtype=object)
+
+
 def zeros(columns: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
     """Yield the columns of numbers that are 0 in some rows, and far above it in all others.
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phalanx.data.findings import Finding, fills, leaks, zeros
+from phalanx.data.findings import Finding, as_texts, fills, leaks, zeros
 from phalanx.data.table_columns import ReadColumn
 from phalanx.data.table_files import CSV, TableFile, line_of
 from phalanx.data.table_schema import Schema
@@ -118,8 +118,8 @@ def _remarks(schema: Schema, frame: Any, read: Mapping[str, ReadColumn]) -> Iter
     yield from fills(numbers)
     target = read.get(schema.target.name)
     if classes and target is not None:
-        labels = np.unique(target.cells.astype(str), return_inverse=True)[1]
-        columns = {name: values.astype(str) if values.dtype.kind == "O" else values for name, values in cells.items()}
+        labels = np.unique(as_texts(target.cells), return_inverse=True)[1]
+        columns = {name: as_texts(values) if values.dtype.kind == "O" else values for name, values in cells.items()}
         for one in leaks(columns, labels):
             yield replace(one, error=False)
 

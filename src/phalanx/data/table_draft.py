@@ -26,6 +26,7 @@ from phalanx.data.findings import (
     MISSING_WORDS,
     Finding,
     as_number_column,
+    as_texts,
     counts_rows,
     is_number,
     leaks,
@@ -644,9 +645,9 @@ class _Drafting:
         if not target.categories:
             return
         known = ~column.empty
-        labels = np.unique(column.values[known].astype(str), return_inverse=True)[1]
+        labels = np.unique(as_texts(column.values[known]), return_inverse=True)[1]
         inputs = {each.name: self._column(each.name).values[known] for each in fields if each.use.role == "input"}
-        shown = {name: values.astype(str) if values.dtype.kind == "O" else values for name, values in inputs.items()}
+        shown = {name: as_texts(values) if values.dtype.kind == "O" else values for name, values in inputs.items()}
         for one in leaks(shown, labels):
             if one.code == "leak":
                 self._ask(

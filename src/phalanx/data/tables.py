@@ -497,8 +497,8 @@ def is_text(column: Any) -> bool:
 
 
 def _values(column: Any) -> npt.NDArray[Any]:
-    """Return the values of a column: text, or numbers."""
-    return np.asarray(column.astype(str) if is_text(column) else column, dtype=str if is_text(column) else None)
+    """Return the values of a column: text, each as long as it is, or numbers."""
+    return np.asarray(column.astype(str), dtype=object) if is_text(column) else np.asarray(column)
 
 
 def _numbers(column: Any) -> npt.NDArray[np.float64]:

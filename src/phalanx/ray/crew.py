@@ -260,11 +260,11 @@ class Crew(WorkerPool):
         for worker in self._busy():
             machines[self._at[worker].node].append(worker)
         for node, workers in machines.items():
-            look, found = self._looks.get(node), list[int]()
-            if look is not None and not ray.wait([look], timeout=0)[0]:
+            before, found = self._looks.get(node), list[int]()
+            if before is not None and not ray.wait([before], timeout=0)[0]:
                 continue
             with suppress(RayError):  # its machine is gone, or the process of the look; Ray reports its workers
-                found = ray.get(look) if look is not None else []
+                found = ray.get(before) if before is not None else []
             ended = list[int]()
             for worker in workers:
                 host, _, pid = self._at[worker]
@@ -272,8 +272,9 @@ class Crew(WorkerPool):
                     ended.append(pid)
                     yield died
             left = [self._at[worker].pid for worker in workers if self._at[worker].pid not in ended]
-            there = NodeAffinitySchedulingStrategy(node, soft=False)
-            self._looks[node] = ray.remote(looked_at).options(num_cpus=0, scheduling_strategy=there).remote(left, ended)
+            options = {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+            look: Any = ray.remote(looked_at)
+            self._looks[node] = look.options(**options).remote(left, ended)
 
     def _admitted(self, reference: Any) -> Ready | None:
         """Return a worker that has begun; None if it could not."""

@@ -80,7 +80,7 @@ class OwnWitnesses(NamedTuple):
 
     findings: Sequence[Alteration] = ()
     sentence: str = ""
-    seen: Mapping[int, int] = {}
+    seen: Mapping[int | str, int] = {}
     keys: Mapping[int, tuple[str, str]] = {}
 
 
@@ -123,8 +123,8 @@ def compare_roster(name: str, parties: Parties, own: OwnWitnesses, roster: Known
             what += [f"calls it {shown(other)}, and {source} {shown(called)}" for other in names[client] - {called}]
         findings += [Alteration(name, "changed", each, clients=(client,)) for each in sorted(what)]
     for other in sorted(parties.coordinators - {roster.coordinator} if roster.coordinator else ()):
-        what = f"names the coordinator {other}, and its key in {source} is {roster.coordinator}"
-        findings.append(Alteration(name, "changed", what))
+        another = f"names the coordinator {other}, and its key in {source} is {roster.coordinator}"
+        findings.append(Alteration(name, "changed", another))
     said = f"{plural(len(keys), 'client')} with a signature compared with {source}."
     return EvidenceComparison((*findings,), (said,), proves=bool(keys), parties=parties)
 

@@ -161,13 +161,13 @@ def compare_own(folder: Path, name: str, parties: Parties) -> OwnWitnesses:
         what = f"is of another run than {name}, {heads[client].origin}"
         findings.append(Alteration(WITNESSES, "changed", what, clients=(client,)))
     findings += _unfit(of_trail, sorted({*ours.values()}), WITNESSES)
-    seen = {client: head.size for client, head in ours.items()}
+    seen: dict[int | str, int] = {client: head.size for client, head in ours.items()}
     keys = {client: (witness.key, witness.name) for client, witness in known.items()}
     clients = {*entries, *parties.keys}
     return OwnWitnesses(findings, _in_words(name, seen, len(clients)), seen, keys)
 
 
-def _in_words(name: str, seen: Mapping[int, int], clients: int) -> str:
+def _in_words(name: str, seen: Mapping[int | str, int], clients: int) -> str:
     """Return how many clients have co-signed up to which line."""
     sizes = sorted({*seen.values()}, reverse=True)
     parts = [f"{sum(size <= of for of in seen.values())} of {clients} up to line {size}" for size in sizes[:HEADS]]
