@@ -243,15 +243,53 @@ CONDITIONS = (
     W(
         "the list of a client makes nothing known",
         "runs/verification.py",
-        "range(max(found.unseen.start, seen + 1), found.unseen.stop)",
-        "found.unseen",
+        "seen[witness] = max(seen.get(witness, 0), size)",
+        "pass",
     ),
     ALTERED("evidence without signatures proves", "runs/evidenced.py", "proves=bool(signed)", "proves=True"),
     of("flower/test_witnesses.py")(
         "a trail that nobody has co-signed is seen",
         "runs/verification.py",
-        "own.unseen if own.sentence else range(1, ",
-        "own.unseen if True else range(1, ",
+        "if len(sizes) >= self.quorum else 0)",
+        "if len(sizes) >= self.quorum else self.lines)",
+    ),
+    W("one client is a quorum", "runs/verification.py", "sizes[self.quorum - 1]", "sizes[0]"),
+    W(
+        "a client that is not in the roster is not named",
+        "runs/evidenced.py",
+        "        if not key:\n            of = shown(",
+        "        if not key:\n            continue\n            of = shown(",
+    ),
+    W(
+        "a key is not compared with the roster",
+        "runs/evidenced.py",
+        "for other in keys[client] - {key}]",
+        "for other in ()]",
+    ),
+    W(
+        "a coordinator is not compared with the roster",
+        "runs/evidenced.py",
+        "parties.coordinators - {roster.coordinator} if roster.coordinator else ()",
+        "()",
+    ),
+    of("flower/test_identity.py")("a name may mix scripts", "flower/identity.py", "    one_script(name)\n", ""),
+    of("cluster/test_crew.py")(
+        "a stopped worker of Ray is left", "ray/crew.py", "stopped=pid in found", "stopped=False"
+    ),
+    of("cluster/test_crew.py")(
+        "the process of a stopped worker is left", "ray/crew.py", ".remote(left, ended)", ".remote(left, [])"
+    ),
+    of("reliability/test_folders.py")(
+        "a study in Python takes no lock",
+        "experiments/study.py",
+        "with alone, Carrier(",
+        "with Carrier(",
+    ),
+    of("data/test_table_ceilings.py")(
+        "texts are as long as the longest",
+        "data/tables.py",
+        "np.asarray(column.astype(str), dtype=object) if is_text(column) else np.asarray(column)",
+        "np.asarray(column.astype(str), dtype=str) if is_text(column) else np.asarray(column)",
     ),
     of("flower/test_witnesses.py")(
         "a broken chain under a new seal is not named",
