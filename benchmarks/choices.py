@@ -15,8 +15,8 @@ from rich.console import Console
 from phalanx.experiments import choosing
 from phalanx.experiments.carrying_out import Carrier, Means, local_workers, stored
 from phalanx.experiments.choosing.compositions import COMPOSITIONS
-from phalanx.experiments.choosing.evidence import FILE, measured, text_of
-from phalanx.experiments.choosing.tiers import TIERS
+from phalanx.experiments.choosing.federations import TIERS
+from phalanx.experiments.choosing.measured import FILE, measured, text_of
 from phalanx.experiments.leaderboard.ranking import expected, ranked
 from phalanx.experiments.line_store import LineStore
 from phalanx.runs.provenance import checkout

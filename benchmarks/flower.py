@@ -33,8 +33,8 @@ from phalanx.flower.codec import WORDS, AnswerMessage, TaskMessage
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import public_bytes, signed_by
 from phalanx.flower.live import lines
-from phalanx.flower.local import LocalFederation, marked
-from phalanx.numerics.memory import return_freed_memory
+from phalanx.flower.local_federation import LocalFederation, marked
+from phalanx.numerics.allocation import return_freed_memory
 from phalanx.signals import stopped_like_ctrl_c
 
 D = 1_000_000

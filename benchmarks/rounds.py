@@ -95,7 +95,7 @@ def ours(batch: int, engine: str = "loop") -> None:
     from phalanx import LocalSGD, Run, Until, simulate  # noqa: PLC0415
     from phalanx.data import Dataset, InMemory, Uniform  # noqa: PLC0415
     from phalanx.models import MLP  # noqa: PLC0415
-    from phalanx.numerics.memory import keep_freed_memory  # noqa: PLC0415
+    from phalanx.numerics.allocation import keep_freed_memory  # noqa: PLC0415
     from phalanx.simulation.parallel import ProcessExecutors  # noqa: PLC0415
     from phalanx.training import Evaluation  # noqa: PLC0415
 

@@ -41,7 +41,7 @@ from phalanx.algorithms import RFFL, ByzantineCFL, Catalyst, FedAvg, Standalone
 from phalanx.data import Dataset, InMemory
 from phalanx.engine.observer import Progress
 from phalanx.models import MLP, SattlerCNN
-from phalanx.numerics.memory import keep_freed_memory
+from phalanx.numerics.allocation import keep_freed_memory
 from phalanx.runs.federation import Federation
 from phalanx.simulation import Normal
 from phalanx.simulation.parallel import ProcessExecutors

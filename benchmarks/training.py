@@ -49,8 +49,8 @@ from phalanx.models import (
     XuLyuCifarCNN,
     XuLyuMnistCNN,
 )
+from phalanx.numerics.allocation import keep_freed_memory
 from phalanx.numerics.blas_kernels import gemm
-from phalanx.numerics.memory import keep_freed_memory
 from phalanx.training import Evaluation, evaluation
 from phalanx.training.compiled import chain_kernels as kernels
 from phalanx.training.compiled.chain import NetworkChain

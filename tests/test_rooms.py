@@ -105,3 +105,18 @@ def test_a_class_name_means_one_thing():
                 where[node.name].append(str(path.relative_to(SOURCES)))
     assert len(where) > 500
     assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
+
+
+SERVES = ("phalanx/cli", "phalanx/contracts", "phalanx/report/figures")  # a file is named for the command, kind or
+# figure that it serves, and the algorithm of a paper as its rule:
+BOTH = {f"phalanx/algorithms/{name}.py" for name in ("flame", "foolsgold")}
+
+
+def test_a_file_name_means_one_thing():
+    where = defaultdict(list)
+    for path in sorted(SOURCES.rglob("*.py")):
+        short = path.relative_to(SOURCES)
+        if str(short.parent) not in SERVES and str(short) not in BOTH and path.name != "__init__.py":
+            where[path.name].append(str(short))
+    assert len(where) > 300
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}

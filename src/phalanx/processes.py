@@ -20,7 +20,7 @@ import torch
 from typing_extensions import override
 
 from phalanx.errors import InfeasibleError
-from phalanx.numerics.memory import keep_freed_memory
+from phalanx.numerics.allocation import keep_freed_memory
 from phalanx.pool import AWAKE, Died, Done, Failed, Message, Ready, Said, WorkerPool, is_stopped
 from phalanx.signals import ignore_stop_signals
 

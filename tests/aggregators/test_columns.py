@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from phalanx.aggregators import MeaMed, Median, TrimmedMean, mean_around_median, median, trimmed_mean
-from phalanx.numerics.network import SHAPES, comparisons, sorting_network
+from phalanx.numerics.sorting_network import SHAPES, comparisons, sorting_network
 
 RULES = [Median(), TrimmedMean(0.2), TrimmedMean(0.17), TrimmedMean(0.0), MeaMed(2), MeaMed(0)]
 

@@ -10,7 +10,7 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import Gaussian, LabelFlip, NonFinite, Rescale
 from phalanx.data import ClassImbalance, LinearRamp, PermutedLabels, Uniform
 from phalanx.models import MLP
-from phalanx.report.ledger import attacked
+from phalanx.report.client_ledger import attacked
 from phalanx.report.outcome import _twin
 from phalanx.runs.federation import Federation
 

@@ -9,9 +9,9 @@ from phalanx import Run, Until, simulate
 from phalanx.cli.main import main
 from phalanx.engine.observer import Progress
 from phalanx.models import MLP
-from phalanx.runs import engines
+from phalanx.runs import engine_choice
 from phalanx.runs.checkpoint import Checkpoint
-from phalanx.runs.engines import with_engine
+from phalanx.runs.engine_choice import with_engine
 from phalanx.runs.record import Record
 
 PLAN = Run(clients=3, model=MLP((4,)), until=Until(3))
@@ -26,7 +26,7 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 @pytest.fixture
 def much_work(monkeypatch):
-    monkeypatch.setattr(engines, "WORK", 0.0)
+    monkeypatch.setattr(engine_choice, "WORK", 0.0)
 
 
 def phalanx(capsys, command):

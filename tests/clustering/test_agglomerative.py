@@ -7,7 +7,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist, squareform
 
 from phalanx.clustering import agglomerate
-from phalanx.clustering.kernels import spanning_tree
+from phalanx.clustering.linkage_kernels import spanning_tree
 
 LINKAGES = ("single", "complete", "average", "ward")
 

@@ -11,7 +11,7 @@ import pytest
 from commandline import chosen
 from phalanx.cli import main as cli
 from phalanx.data import NO_LABEL, AGNews, Natural, Source, Topics
-from phalanx.data.words import END, UNKNOWN, words_of
+from phalanx.data.vocabulary import END, UNKNOWN, words_of
 from phalanx.rng import numpy_generator
 from phalanx.runs.record import Record
 

@@ -9,8 +9,8 @@ import pytest
 
 from commandline import chosen
 from phalanx.cli import main as cli
-from phalanx.data import MR, SST, Source, files
-from phalanx.data.words import PAD, UNKNOWN
+from phalanx.data import MR, SST, Source, published_files
+from phalanx.data.vocabulary import PAD, UNKNOWN
 
 NEGATIVE = [f"bad b{k}" for k in range(1, 13)]
 POSITIVE = [f"fine p{k} caf\xe9" for k in range(1, 12)]
@@ -178,5 +178,5 @@ def test_the_sentences_of_sst(published):
 def test_the_files_of_sst_have_the_hashes_that_downloads_must_have(published):
     import hashlib
 
-    for name, digest in files.HASHES["sst"].items():
+    for name, digest in published_files.HASHES["sst"].items():
         assert hashlib.sha256((published / "sst" / name).read_bytes()).hexdigest() == digest

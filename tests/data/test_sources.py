@@ -31,7 +31,7 @@ from phalanx.data import (
     HuggingFace,
     InMemory,
     Source,
-    files,
+    published_files,
 )
 from phalanx.data.sources import _digits
 from phalanx.installation import installation
@@ -331,8 +331,8 @@ def web(tmp_path, monkeypatch):
     server.root = root
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    for key in files.URLS:
-        monkeypatch.setitem(files.URLS, key, f"http://127.0.0.1:{server.server_port}/{key}/")
+    for key in published_files.URLS:
+        monkeypatch.setitem(published_files.URLS, key, f"http://127.0.0.1:{server.server_port}/{key}/")
     yield server
     server.shutdown()
     thread.join()
@@ -346,7 +346,9 @@ def sha256(path):
 @pytest.mark.parametrize(("source", "key"), [(MNIST, "mnist"), (FashionMNIST, "fashion_mnist")])
 def test_download_of_idx_files_happens_once(web, monkeypatch, source, key):
     pixels, _ = write_idx(web.root / key, zipped=True)
-    monkeypatch.setitem(files.HASHES, key, {f"{name}.gz": sha256(web.root / key / f"{name}.gz") for name in IDX})
+    monkeypatch.setitem(
+        published_files.HASHES, key, {f"{name}.gz": sha256(web.root / key / f"{name}.gz") for name in IDX}
+    )
     train, test = source().load()
     np.testing.assert_array_equal(train.x[:, 0].numpy(), pixels.astype(np.float32) / np.float32(255))
     assert web.asked == [f"/{key}/{name}.gz" for name in IDX]
@@ -358,7 +360,7 @@ def test_download_of_idx_files_happens_once(web, monkeypatch, source, key):
 def test_a_damaged_file_in_the_cache_is_fetched_again(web, monkeypatch, tmp_path):
     write_idx(web.root / "mnist", zipped=True)
     monkeypatch.setitem(
-        files.HASHES, "mnist", {f"{name}.gz": sha256(web.root / "mnist" / f"{name}.gz") for name in IDX}
+        published_files.HASHES, "mnist", {f"{name}.gz": sha256(web.root / "mnist" / f"{name}.gz") for name in IDX}
     )
     train, _ = MNIST().load()
     cached = tmp_path / "cache/phalanx/mnist" / f"{IDX[0]}.gz"
@@ -393,7 +395,9 @@ def test_download_of_cifar_extracts_six_files(web, monkeypatch, tmp_path):
     tables = [records(2, seed) for seed in range(6)]
     write_archive(web.root / "cifar10/cifar-10-binary.tar.gz", tables)
     monkeypatch.setitem(
-        files.HASHES, "cifar10", {"cifar-10-binary.tar.gz": sha256(web.root / "cifar10/cifar-10-binary.tar.gz")}
+        published_files.HASHES,
+        "cifar10",
+        {"cifar-10-binary.tar.gz": sha256(web.root / "cifar10/cifar-10-binary.tar.gz")},
     )
     train, test = CIFAR10().load()
     np.testing.assert_array_equal(train.y.numpy(), np.concatenate(tables[:5])[:, 0])
@@ -444,8 +448,10 @@ def serve_texts(web, monkeypatch, source):
     else:
         for name, text in TEXTS[source].items():
             (web.root / key / Path(name).name).write_text(text)
-    monkeypatch.setitem(files.HASHES, key, {name: sha256(web.root / key / name) for name in files.HASHES[key]})
-    return [f"/{key}/{name}" for name in files.HASHES[key]]
+    monkeypatch.setitem(
+        published_files.HASHES, key, {name: sha256(web.root / key / name) for name in published_files.HASHES[key]}
+    )
+    return [f"/{key}/{name}" for name in published_files.HASHES[key]]
 
 
 @pytest.mark.parametrize("source", TEXTS, ids=lambda source: source.__name__)
@@ -463,7 +469,7 @@ def test_download_of_texts_happens_once(web, monkeypatch, tmp_path, source):
 
 @pytest.mark.parametrize("source", TEXTS, ids=lambda source: source.__name__)
 def test_texts_with_an_other_hash_are_refused(web, monkeypatch, source):
-    true = {key: dict(hashes) for key, hashes in files.HASHES.items()}
+    true = {key: dict(hashes) for key, hashes in published_files.HASHES.items()}
     serve_texts(web, monkeypatch, source)
     monkeypatch.setattr(files, "HASHES", true)
     with pytest.raises(ValueError, match=r"is refused: SHA256 hash .* give that as data_dir"):
@@ -471,8 +477,8 @@ def test_texts_with_an_other_hash_are_refused(web, monkeypatch, source):
 
 
 def test_every_download_has_a_hash():
-    assert files.URLS.keys() == files.HASHES.keys()
-    assert all(len(bytes.fromhex(digest)) == 32 for one in files.HASHES.values() for digest in one.values())
+    assert published_files.URLS.keys() == published_files.HASHES.keys()
+    assert all(len(bytes.fromhex(digest)) == 32 for one in published_files.HASHES.values() for digest in one.values())
 
 
 # --- Hugging Face
@@ -629,6 +635,6 @@ def test_published_test_labels(published):
 
 def test_published_idx_files_have_the_hashes_that_downloads_must_have(published):
     for key in ("mnist", "fashion_mnist"):
-        for name, digest in files.HASHES[key].items():
+        for name, digest in published_files.HASHES[key].items():
             if (path := published / key / name).is_file():
                 assert sha256(path) == digest

@@ -11,8 +11,8 @@ import pytest
 
 from commandline import chosen
 from phalanx.data import NO_LABEL, Source, WikiText2, wikitext
+from phalanx.data.vocabulary import END, UNKNOWN
 from phalanx.data.wikitext import digest
-from phalanx.data.words import END, UNKNOWN
 from phalanx.installation import installation
 from phalanx.models import WordLSTM
 

@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.data import NO_LABEL, Dataset
-from phalanx.data.words import END, PAD, SIGNS, UNKNOWN, Vocabulary, language, next_words, sentences, spread, words_of
+from phalanx.data.vocabulary import (
+    END,
+    PAD,
+    SIGNS,
+    UNKNOWN,
+    Vocabulary,
+    language,
+    next_words,
+    sentences,
+    spread,
+    words_of,
+)
 
 N = NO_LABEL
 

@@ -12,8 +12,8 @@ from phalanx.cli.choose import command
 from phalanx.cli.main import main
 from phalanx.experiments.choosing.choice import Wanted, choose
 from phalanx.experiments.choosing.compositions import ALONE, COMPOSITIONS, MEAN
-from phalanx.experiments.choosing.evidence import evidence, measured, text_of
-from phalanx.experiments.choosing.tiers import HETEROGENEITY, TIERS
+from phalanx.experiments.choosing.federations import HETEROGENEITY, TIERS
+from phalanx.experiments.choosing.measured import evidence, measured, text_of
 from phalanx.experiments.line_store import LineStore
 from phalanx.promises import promise
 from phalanx.runs.plan import Run

@@ -20,7 +20,7 @@ from phalanx.flower.audit import Entry
 from phalanx.flower.demo import plan_of
 from phalanx.flower.identity import EnrolmentRequest, as_text, public_bytes, public_text
 from phalanx.flower.live import in_words
-from phalanx.flower.local import LocalFederation
+from phalanx.flower.local_federation import LocalFederation
 from phalanx.flower.register import SERVED
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import simulate

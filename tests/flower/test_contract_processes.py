@@ -11,7 +11,7 @@ from phalanx.data import Schema
 from phalanx.flower.audit import read
 from phalanx.flower.demo import deal
 from phalanx.flower.gate import MISFIT
-from phalanx.flower.local import LocalFederation, marked
+from phalanx.flower.local_federation import LocalFederation, marked
 from phalanx.runs.files import AUDIT
 from phalanx.runs.record import Record
 

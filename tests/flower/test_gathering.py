@@ -23,8 +23,8 @@ from phalanx.data.table_statistics import NoStatisticsError, SiteStatistics, sca
 from phalanx.flower import Coordinator, InProcessGrid, Participant, Roster, client_app
 from phalanx.flower.audit import read
 from phalanx.flower.demo import DIGITS_SCHEMA, deal
-from phalanx.flower.local import LocalFederation, marked
-from phalanx.flower.statistics import IMPOSSIBLE, STATISTICS, gather
+from phalanx.flower.gathered_statistics import IMPOSSIBLE, STATISTICS, gather
+from phalanx.flower.local_federation import LocalFederation, marked
 from phalanx.models import MLP
 from phalanx.runs.files import AUDIT
 

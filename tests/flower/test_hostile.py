@@ -34,9 +34,9 @@ from phalanx.flower import (
     codec,
     participant_of,
 )
+from phalanx.flower.awake_clock import AwakeClock
 from phalanx.flower.certificates import KEY, make_certificates, make_secret
 from phalanx.flower.client import ClientMemory, ClientWorker, RememberedTurn
-from phalanx.flower.clock import AwakeClock
 from phalanx.flower.codec import VECTOR, WORDS, Malformed, TaskMessage, sign_task, signing_input, task_content
 from phalanx.flower.deadlines import LATELY, Deadlines
 from phalanx.flower.gate import ANOTHER_COORDINATOR, NO_TASK

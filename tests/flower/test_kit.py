@@ -24,7 +24,7 @@ from phalanx.flower.certificates import authorities_of
 from phalanx.flower.demo import deal
 from phalanx.flower.kit import COORDINATOR, FOLDER, OFFLINE, SITES, Consortium, Site, archives_of, command_of, write_kit
 from phalanx.flower.live import lines
-from phalanx.flower.local import QUIET, free_ports, kill_tree
+from phalanx.flower.local_federation import QUIET, free_ports, kill_tree
 from phalanx.flower.metrics import PrometheusMetrics
 from phalanx.runs.record import Record
 

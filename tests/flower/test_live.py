@@ -24,7 +24,7 @@ from phalanx.flower import live
 from phalanx.flower.audit import read
 from phalanx.flower.certificates import make_certificates, make_node_key
 from phalanx.flower.demo import deal, write_app
-from phalanx.flower.local import MARK, LocalFederation, free_ports, marked
+from phalanx.flower.local_federation import MARK, LocalFederation, free_ports, marked
 from phalanx.runs.record import Record
 from phalanx.runs.verification import verify
 

@@ -18,7 +18,7 @@ from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExec
 from phalanx.cli.main import main
 from phalanx.flower import node as nodes
 from phalanx.flower.demo import deal
-from phalanx.flower.local import LocalFederation, descendants, marked
+from phalanx.flower.local_federation import LocalFederation, descendants, marked
 
 SPEC = ExecutionSpec(
     task_type=nodes.TaskType.CLIENT_APP, runtime_api_address="127.0.0.1:9", token="t", insecure=True,

@@ -35,7 +35,7 @@ from phalanx.core import InfeasibleError, StalledError
 from phalanx.engine import LoopSettings
 from phalanx.flower import FlowerTransport, InProcessGrid, Standing, Suspension, audit, coordinate, seen
 from phalanx.flower.audit import read
-from phalanx.flower.clock import PAUSE, AwakeClock
+from phalanx.flower.awake_clock import PAUSE, AwakeClock
 from phalanx.flower.codec import WORDS
 from phalanx.flower.outage import Outage
 from phalanx.models import MLP

@@ -8,7 +8,7 @@ import pytest
 
 from flower.test_live import Federation, deal, lines_of, wait_until
 from phalanx.flower.audit import read
-from phalanx.flower.local import descendants, marked
+from phalanx.flower.local_federation import descendants, marked
 from phalanx.runs.record import Record
 
 pytestmark = [pytest.mark.slow, pytest.mark.waits]

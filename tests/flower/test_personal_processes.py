@@ -9,7 +9,7 @@ import torch
 import phalanx
 from phalanx.flower import offered, participant_of, personalize
 from phalanx.flower.demo import write_app
-from phalanx.flower.local import LocalFederation, marked
+from phalanx.flower.local_federation import LocalFederation, marked
 
 pytestmark = [pytest.mark.slow, pytest.mark.waits]
 

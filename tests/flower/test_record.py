@@ -24,7 +24,7 @@ from phalanx.engine.observer import Progress
 from phalanx.flower import InProcessGrid, Roster, Suspension, codec, coordinate, coordinator_of, live
 from phalanx.flower.audit import Audit, Note, read
 from phalanx.flower.logs import logged_warnings
-from phalanx.flower.record import population
+from phalanx.flower.run_record import population
 from phalanx.report import write
 from phalanx.runs.record import Record
 from phalanx.runs.schema import ClientRecord, FinalMetrics, Summary

@@ -16,7 +16,7 @@ from phalanx.cli import flower as command
 from phalanx.cli.main import main
 from phalanx.flower import InProcessGrid, server_app
 from phalanx.flower.audit import read
-from phalanx.flower.local import LocalFederation
+from phalanx.flower.local_federation import LocalFederation
 from phalanx.runs.lock import exclusive
 from phalanx.runs.record import Record
 from phalanx.signals import passing_signals_on, stopped_like_ctrl_c

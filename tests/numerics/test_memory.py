@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from phalanx.numerics.memory import LARGE, LINE, room
+from phalanx.numerics.allocation import LARGE, LINE, room
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64]
 

@@ -10,7 +10,7 @@ from phalanx import promises
 from phalanx.aggregators import Median
 from phalanx.core import Tolerance
 from phalanx.engine import at_start
-from phalanx.promises import audit
+from phalanx.promises import promise_watch
 from phalanx.weighting import Truncate
 
 
@@ -69,5 +69,5 @@ MUTANTS = [larger_set, ignored_silence, one_more]
 def test_the_judge_finds_planted_faults(mutant, monkeypatch):
     """Without the audit, which would hold back what a wrong promise lets through."""
     mutant(monkeypatch)
-    monkeypatch.setattr(audit, "_check", lambda *arguments: None)
+    monkeypatch.setattr(promise_watch, "_check", lambda *arguments: None)
     assert any(survivors(range(start, start + 50), monkeypatch)[1] for start in range(0, 1000, 50))

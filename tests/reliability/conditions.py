@@ -104,8 +104,8 @@ CONDITIONS = (
     ),
     DURABLE("a checkpoint is not synced", "runs/checkpoint.py", "            os.fsync(file.fileno())\n", ""),
     DURABLE("a checkpoint's name is not synced", "runs/checkpoint.py", "    settle(path.parent)\n", ""),
-    DURABLE("a roster is not synced", "flower/files.py", "            os.fsync(descriptor)\n", ""),
-    DURABLE("a roster's name is not synced", "flower/files.py", "    settle(path.parent)\n", ""),
+    DURABLE("a roster is not synced", "flower/durable_files.py", "            os.fsync(descriptor)\n", ""),
+    DURABLE("a roster's name is not synced", "flower/durable_files.py", "    settle(path.parent)\n", ""),
     DURABLE(
         "a client's list of tasks is not synced", "flower/seen.py", "                os.fsync(file.fileno())\n", ""
     ),

@@ -45,7 +45,7 @@ from flower.test_live import behind_a_proxy
 from phalanx.flower import participant_of
 from phalanx.flower.client import ClientWorker
 from phalanx.flower.live import lines
-from phalanx.flower.local import LocalFederation, descendants, free_ports
+from phalanx.flower.local_federation import LocalFederation, descendants, free_ports
 from phalanx.runs.record import SUMMARY, Record
 from reliability.processes import planned, write_app
 

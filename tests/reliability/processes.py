@@ -37,7 +37,7 @@ from phalanx.flower import Coordinator, Participant, Suspension, Timeouts, parti
 from phalanx.flower.audit import read
 from phalanx.flower.from_run import coordinator_of
 from phalanx.flower.live import lines
-from phalanx.flower.local import LocalFederation
+from phalanx.flower.local_federation import LocalFederation
 from phalanx.runs.federation import Federation
 from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run

@@ -32,7 +32,7 @@ from phalanx.cli.study_file import read_study
 from phalanx.cli.weights_files import read_sizes, write_weights
 from phalanx.core import Verdict
 from phalanx.data import MR, SST, AGNews, Shakespeare, WikiText2
-from phalanx.data.files import _idx, _records
+from phalanx.data.published_files import _idx, _records
 from phalanx.experiments.existing import compared
 from phalanx.experiments.shown.study_tables import costs, write_csv
 from phalanx.experiments.trace import Excluded, InvalidClient, Trace

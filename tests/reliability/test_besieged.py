@@ -13,7 +13,7 @@ import pytest
 
 from flower.test_live import HERE, behind_a_proxy, elsewhere, needs_nginx, refused, wait_until
 from phalanx.flower.certificates import make_certificates
-from phalanx.flower.local import free_ports, marked
+from phalanx.flower.local_federation import free_ports, marked
 from reliability.processes import CLIENTS, Deployment, outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.waits]

@@ -7,10 +7,10 @@ from report_records import alter
 
 from phalanx.core import Verdict
 from phalanx.report import render
-from phalanx.report.arrivals import ACCEPTED, FILTERED, INVALID, LOST, UNDECIDED, asynchronous, flights
+from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.figures import participation, shares, staleness, timeline
+from phalanx.report.flights import ACCEPTED, FILTERED, INVALID, LOST, UNDECIDED, asynchronous, flights
 from phalanx.report.lateness import rows
-from phalanx.report.ledger import ClientLedger
 from phalanx.report.speed import speed
 from phalanx.report.troubles import troubles
 from phalanx.runs.record import Record

@@ -9,9 +9,9 @@ from phalanx import Run, Until, simulate
 from phalanx.algorithms import FLHC
 from phalanx.models import MLP
 from phalanx.report import render
+from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.clusters import ClusterNode, Clusters
 from phalanx.report.figures import cosines, norms, separation, tree
-from phalanx.report.ledger import ClientLedger
 
 TITLES = ("Tree of clusters", "Norms of updates by cluster", "Cosines between updates",
           "Similarity across the two best parts", "Separation gaps")  # fmt: skip

@@ -12,7 +12,7 @@ import report_records as records
 from report_records import alter, alter_step, with_summary
 
 from phalanx.report import render, write
-from phalanx.report.ledger import ClientLedger
+from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.names import distinct
 from phalanx.report.outcome import sentence
 from phalanx.report.page import styles

@@ -12,8 +12,8 @@ from phalanx.attacks import SignFlip
 from phalanx.cli import progress, terminal
 from phalanx.core import ClientReport
 from phalanx.report import render
-from phalanx.report.ledger import ClientLedger
-from phalanx.report.tables import reports
+from phalanx.report.client_ledger import ClientLedger
+from phalanx.report.page_tables import reports
 from phalanx.runs.reports import reported, spread
 from phalanx.runs.schema import Exclusion
 from phalanx.training import Evaluation

@@ -3,8 +3,8 @@ import pytest
 import report_records as records
 
 from phalanx.report import render
+from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.figures import alone, reputation
-from phalanx.report.ledger import ClientLedger
 
 
 def test_curves_threshold_and_exclusions_are_those_of_the_record() -> None:

@@ -12,9 +12,9 @@ from phalanx import Run
 from phalanx.aggregators import Krum
 from phalanx.algorithms import ByzantineCFL, FedAvg, FoolsGold
 from phalanx.report import render
+from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.counterfactual import columns, rows, sentences
 from phalanx.report.figures.weights import picture
-from phalanx.report.ledger import ClientLedger
 from phalanx.report.weightings import Weightings, weightings
 from phalanx.runs.record import Record
 from phalanx.runs.schema import ClientRecord, StepRecord

@@ -12,9 +12,9 @@ from phalanx.algorithms import SCAFFOLD, FedAsync
 from phalanx.attacks import Neurotoxin
 from phalanx.core import InfeasibleError
 from phalanx.models import MLP, GivenModule
-from phalanx.runs import engines
+from phalanx.runs import engine_choice
 from phalanx.runs.card import card
-from phalanx.runs.engines import by_rule, can_begin, with_engine
+from phalanx.runs.engine_choice import by_rule, can_begin, with_engine
 from phalanx.runs.provenance import Provenance
 from phalanx.runs.record import Record
 from phalanx.training import Ditto, FedPer, LocalOptimizer, LocalSGD, PrivateSGD
@@ -58,7 +58,7 @@ def test_each_engine_has_the_trainer_of_its_name():
 
 
 def _parts():
-    federation = engines.Federation(SMALL)
+    federation = engine_choice.Federation(SMALL)
     return federation.model, SMALL.task, 0
 
 
@@ -116,7 +116,7 @@ def test_a_run_that_cannot_begin_is_no_run_without_the_engine():
 )
 def test_much_work_is_compiled(monkeypatch, change, work):
     plan = replace(SMALL, **change)
-    found = engines._work(engines.Federation(plan))
+    found = engine_choice._work(engine_choice.Federation(plan))
     assert found == pytest.approx(work)
     for limit, engine in ((0.999 * work, "compiled"), (1.001 * work, "loop")):
         if limit < float("inf"):

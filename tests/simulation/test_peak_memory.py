@@ -10,7 +10,7 @@ import torch
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.data import Dataset, InMemory
 from phalanx.models import MLP
-from phalanx.numerics.memory import LARGE, ReusedRoom
+from phalanx.numerics.allocation import LARGE, ReusedRoom
 
 
 def plan(clients=24):

@@ -22,8 +22,8 @@ from phalanx.attacks import (
 from phalanx.cli.terminal import results
 from phalanx.data import NO_LABEL, Dataset, InMemory, Natural, Shards
 from phalanx.models import MLP, CharLSTM, TorchModule
-from phalanx.report.ledger import ClientLedger
-from phalanx.report.tables import columns, comparison
+from phalanx.report.client_ledger import ClientLedger
+from phalanx.report.page_tables import columns, comparison
 from phalanx.rng import generator
 from phalanx.runs.federation import Federation
 from phalanx.training import evaluation

@@ -20,7 +20,7 @@ from phalanx.aggregators.points import Points
 from phalanx.core import Tolerance, Vector, Weights
 from phalanx.fields import NonNegativeInt
 from phalanx.numerics import column_kernels as kernels
-from phalanx.numerics.network import sorting_network
+from phalanx.numerics.sorting_network import sorting_network
 
 
 @dataclass(frozen=True)

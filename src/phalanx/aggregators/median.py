@@ -42,7 +42,7 @@ from phalanx.aggregators.influence import UNBOUNDED, Influence, largest
 from phalanx.aggregators.points import Points
 from phalanx.core import Tolerance, Vector, Weights
 from phalanx.numerics import column_kernels as kernels
-from phalanx.numerics.network import Network, sorting_network
+from phalanx.numerics.sorting_network import Network, sorting_network
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.core import Matrix, Vector, Weights
+from phalanx.numerics.allocation import room
 from phalanx.numerics.linalg import (
     Square,
     cosines_of,
@@ -33,7 +34,6 @@ from phalanx.numerics.linalg import (
     sums_of_few,
     unit,
 )
-from phalanx.numerics.memory import room
 
 Sums = Callable[
     [Tensor, Tensor, Tensor | None], Tensor

@@ -30,7 +30,7 @@ from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.momentum import MomentumClient
 from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat, PositiveInt
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 
 WeightBy = Literal["answers", "clients"]
 

@@ -52,7 +52,7 @@ from phalanx.algorithms.running import GONE, TICK, Clipped, LastSent, Ranked, Sh
 from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.wording import plural
 
 FEW = 64  # participants whose last updates are added up at each arrival

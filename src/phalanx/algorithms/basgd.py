@@ -47,7 +47,7 @@ from phalanx.algorithms.momentum import MomentumClient
 from phalanx.algorithms.rounds import Weighted, check_scope, relative_weights
 from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict, lost_verdicts
 from phalanx.fields import PositiveFloat, PositiveInt
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 

@@ -49,7 +49,7 @@ from phalanx.clustering import bipartition, cross_similarity
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.fields import CheckedFields, PositiveInt
 from phalanx.numerics.linalg import cosine_similarity
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
 
 

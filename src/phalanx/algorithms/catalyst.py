@@ -76,7 +76,7 @@ from phalanx.core import (
 )
 from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.numerics.linalg import norms, shortened
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 

@@ -84,7 +84,7 @@ from phalanx.core import (
 )
 from phalanx.fields import INFINITE, CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.numerics.linalg import cosines_of, gram, norms
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 

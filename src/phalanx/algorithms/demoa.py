@@ -30,7 +30,7 @@ from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.rounds import Weighted
 from phalanx.core import Pool, Setting, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
 
 

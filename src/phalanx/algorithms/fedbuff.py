@@ -40,7 +40,7 @@ from phalanx.core import (
     lost_verdicts,
 )
 from phalanx.fields import PositiveFloat, PositiveInt
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
 
 

@@ -28,7 +28,7 @@ from phalanx.algorithms.fedavg import FedAvgState
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector
 from phalanx.numerics.linalg import scaled
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.training.local import LocalTraining
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import AsReported, Preprocess

@@ -38,7 +38,7 @@ from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
 from phalanx.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
 
 Compare = Literal["updates", "models"]

@@ -28,7 +28,7 @@ from phalanx.algorithms.fedavg import FedAvgState
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector
 from phalanx.models import Model
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.rng import borrowed
 from phalanx.weighting import AsReported, Preprocess
 

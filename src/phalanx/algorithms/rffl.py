@@ -68,7 +68,7 @@ from phalanx.algorithms.unsent import JudgedUpdate, Known, Unsent
 from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
 from phalanx.fields import INFINITE, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import AsReported, Ignore, Preprocess
 from phalanx.wording import plural
 

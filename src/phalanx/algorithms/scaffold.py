@@ -37,7 +37,7 @@ from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import Correction, Download, Local, Pool, Setting, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import AsReported, Preprocess
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from phalanx.aggregators import Aggregator
 from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.core import InfeasibleError, Pool, Rule, Setting, Updates, Vector, Verdict, Weighting
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Preprocess
 from phalanx.wording import plural
 

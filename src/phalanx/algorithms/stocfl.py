@@ -36,7 +36,7 @@ from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 

@@ -13,7 +13,7 @@ from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import read_sizes
 from phalanx.core import InfeasibleError
 from phalanx.experiments.choosing.choice import ChosenCompositions, Offer, Wanted, choose
-from phalanx.experiments.choosing.evidence import MeasuredComposition
+from phalanx.experiments.choosing.measured import MeasuredComposition
 from phalanx.experiments.grid import name_of
 from phalanx.experiments.statistics import Estimate
 from phalanx.runs.plan import Run

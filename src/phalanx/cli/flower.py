@@ -36,7 +36,7 @@ from phalanx.flower.certificates import (
     succeed,
 )
 from phalanx.flower.demo import deal, write_app
-from phalanx.flower.files import replace_durably
+from phalanx.flower.durable_files import replace_durably
 from phalanx.flower.identity import (
     COORDINATOR_KEY,
     ROSTER,
@@ -48,7 +48,7 @@ from phalanx.flower.identity import (
     public_text,
 )
 from phalanx.flower.kit import COORDINATOR, OFFLINE, SITES, Consortium, write_kit
-from phalanx.flower.local import LOGS, LocalFederation
+from phalanx.flower.local_federation import LOGS, LocalFederation
 from phalanx.flower.register import SERVED
 from phalanx.flower.status import STATUS
 from phalanx.flower.upload_counter import ASKED

@@ -36,12 +36,12 @@ from phalanx.experiments.papers.experiment import (
     named,
     reproductions,
 )
-from phalanx.experiments.papers.learning import untrained
 from phalanx.experiments.papers.manifest import Manifest, Page
 from phalanx.experiments.papers.needed import Form, Needed, Traces, as_it_is
 from phalanx.experiments.papers.output import flat
 from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.papers.scoreboard import Shown, write_scoreboard
+from phalanx.experiments.papers.untrained import untrained
 from phalanx.experiments.papers.verify import OUTCOMES, Stored, conditions, differences, outcome, stored
 from phalanx.experiments.papers.writing import shortened, write
 from phalanx.experiments.shown.plotting import styled
@@ -50,7 +50,7 @@ from phalanx.experiments.shown.text import terminal_table
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
 from phalanx.report.words import duration
-from phalanx.runs.engines import can_begin, with_engine
+from phalanx.runs.engine_choice import can_begin, with_engine
 from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS

@@ -19,13 +19,13 @@ from phalanx.cli.terminal import escape, say_unsealed
 from phalanx.core import InfeasibleError
 from phalanx.data import holdings
 from phalanx.engine.observer import Observer, Progress
+from phalanx.numerics.allocation import keep_freed_memory
 from phalanx.numerics.compilation import compilation
-from phalanx.numerics.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
 from phalanx.runs.canonical import modules
 from phalanx.runs.checkpoint import Checkpoint, peek
-from phalanx.runs.engines import by_rule, with_engine
+from phalanx.runs.engine_choice import by_rule, with_engine
 from phalanx.runs.federation import Federation, names_of
 from phalanx.runs.learning import stuck
 from phalanx.runs.models import SavedModels

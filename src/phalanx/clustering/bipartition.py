@@ -33,7 +33,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.clustering.kernels import linkage_by_chains
+from phalanx.clustering.linkage_kernels import linkage_by_chains
 from phalanx.clustering.spanning_tree import Similarities, maximum_spanning_tree
 
 Groups = tuple[tuple[int, ...], tuple[int, ...]]

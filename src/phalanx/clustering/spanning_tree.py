@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx.clustering.kernels import spanning_tree
+from phalanx.clustering.linkage_kernels import spanning_tree
 
 Similarities = NDArray[np.float32] | NDArray[np.float64]
 

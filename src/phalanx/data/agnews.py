@@ -8,7 +8,7 @@ hold 20 corpora of equal size, each of articles of one topic.
 Where the paper is silent:
 
 * An article is its title and description, in lower case, with punctuation as separate words
-  (`phalanx.data.words.words_of`).
+  (`phalanx.data.vocabulary.words_of`).
 * The articles of a topic go to its corpora in turn, in the order of the file, both for training and for tests.
 * A corpus is a sequence of words, with an end sign between two articles, cut into pieces of equal length.
 * The size of the vocabulary.  10,000 entries cover 93 % of the words of the train part.  The paper's perplexity of 36
@@ -25,9 +25,9 @@ from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
-from phalanx.data.files import FETCH_AGAIN, Layout, download, found, text_file
+from phalanx.data.published_files import FETCH_AGAIN, Layout, download, found, text_file
 from phalanx.data.sources import Source
-from phalanx.data.words import Vocabulary, VocabularySize, language, next_words, spread, words_of
+from phalanx.data.vocabulary import Vocabulary, VocabularySize, language, next_words, spread, words_of
 from phalanx.fields import PositiveInt
 
 Article = tuple[int, list[str]]  # topic from 0, words

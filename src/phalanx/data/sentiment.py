@@ -23,9 +23,9 @@ from pathlib import Path
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
-from phalanx.data.files import FETCH_AGAIN, Layout, download, found, text_lines
+from phalanx.data.published_files import FETCH_AGAIN, Layout, download, found, text_lines
 from phalanx.data.sources import Source
-from phalanx.data.words import Vocabulary, VocabularySize, sentences, spread
+from phalanx.data.vocabulary import Vocabulary, VocabularySize, sentences, spread
 from phalanx.fields import PositiveInt
 
 Sentence = tuple[int, list[str]]  # class, words

@@ -38,7 +38,7 @@ import torch
 from typing_extensions import override
 
 from phalanx.data.dataset import NO_LABEL, Dataset
-from phalanx.data.files import FETCH_AGAIN
+from phalanx.data.published_files import FETCH_AGAIN
 from phalanx.data.sources import Source
 from phalanx.fields import PositiveInt
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
-from phalanx.data.files import TEN, Bytes, read_cifar10, read_idx
+from phalanx.data.published_files import TEN, Bytes, read_cifar10, read_idx
 from phalanx.fields import CheckedFields, PositiveInt
 from phalanx.installation import optional
 

@@ -3,9 +3,9 @@
 Merity, Xiong, Bradbury and Socher, "Pointer Sentinel Mixture Models", 2017.  Cox, Malan, Chen and Decouchant,
 "Asynchronous Byzantine Federated Learning", 2024, call it a character model; their code predicts words, as here:
 
-* Words are in lower case, with punctuation as separate words (`phalanx.data.words.words_of`).  Rare words are already
-  removed from the published set; the vocabulary has the remaining words that occur at least four times in the train
-  part, 23,654 with the signs.
+* Words are in lower case, with punctuation as separate words (`phalanx.data.vocabulary.words_of`).  Rare words
+  are already removed from the published set; the vocabulary has the remaining words that occur at least four times
+  in the train part, 23,654 with the signs.
 * The text is a sequence of words, with an end sign after each line, cut into pieces of 128.  Each client holds random
   pieces.
 
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
-from phalanx.data.files import FETCH_AGAIN, Layout, found, text_lines
+from phalanx.data.published_files import FETCH_AGAIN, Layout, found, text_lines
 from phalanx.data.sources import Source
-from phalanx.data.words import Vocabulary, VocabularySize, language, next_words, spread, words_of
+from phalanx.data.vocabulary import Vocabulary, VocabularySize, language, next_words, spread, words_of
 from phalanx.fields import PositiveInt
 from phalanx.installation import installation
 

@@ -21,7 +21,7 @@ from phalanx.engine.guard import Guard, Sent
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.suspicion import Conduct, conduct, in_words
 from phalanx.promises import Promise, promise, watched
-from phalanx.promises.audit import combine
+from phalanx.promises.promise_watch import combine
 from phalanx.promises.remarks import beyond_tolerance
 from phalanx.weighting import AsReported, Preprocess, Truncate
 from phalanx.wording import plural, visible

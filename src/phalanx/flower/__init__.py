@@ -13,15 +13,15 @@ except ModuleNotFoundError as error:
 
 from phalanx.flower.client import Participant, client_app, personalize
 from phalanx.flower.codec import Malformed
+from phalanx.flower.flower_transport import FlowerTransport
 from phalanx.flower.from_run import coordinator_of, participant_of
 from phalanx.flower.identity import Member, Roster, load_key, new_key
 from phalanx.flower.in_process import InProcessGrid
-from phalanx.flower.models import choose, hide, offered
+from phalanx.flower.served_models import choose, hide, offered
 from phalanx.flower.server import Coordinator, coordinate, server_app
 from phalanx.flower.strategy import PhalanxStrategy
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
-from phalanx.flower.transport import FlowerTransport
 from phalanx.runs.updates import Transfer
 
 __all__ = [

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from phalanx.core import InfeasibleError
-from phalanx.flower.files import replace_durably, write_secret
+from phalanx.flower.durable_files import replace_durably, write_secret
 from phalanx.wording import shown
 
 CA, CA_KEY = "ca.crt", "ca.key"

@@ -33,7 +33,7 @@ from phalanx.data.table_statistics import statistics_of
 from phalanx.flower import codec
 from phalanx.flower.codec import COSIGNATURE, WORDS, AnswerMessage, Malformed, TaskMessage, brief
 from phalanx.flower.contract import ClientExamples, UnderContract, check_outputs, examples_of
-from phalanx.flower.files import private_file
+from phalanx.flower.durable_files import private_file
 from phalanx.flower.gate import OtherCoordinatorError, check_gpu, gated
 from phalanx.flower.identity import from_text, load_key, public_bytes
 from phalanx.flower.seen import SeenTasks, file_of

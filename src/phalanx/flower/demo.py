@@ -22,7 +22,7 @@ from phalanx.data import Dataset, Digits, Schema
 from phalanx.data.table_columns import Constraints, Field, Use
 from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.flower.client import Participant
-from phalanx.flower.files import private_file
+from phalanx.flower.durable_files import private_file
 from phalanx.flower.from_run import coordinator_of
 from phalanx.flower.server import Coordinator
 from phalanx.flower.timeouts import Timeouts

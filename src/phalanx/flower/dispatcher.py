@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from phalanx.core import Download, Vector
 from phalanx.engine.connection import Reply
 from phalanx.flower import codec
-from phalanx.flower.clock import TICK
+from phalanx.flower.awake_clock import TICK
 from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage
 from phalanx.flower.identity import as_text
 from phalanx.flower.register import Register

@@ -15,7 +15,7 @@ from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.core import InfeasibleError
 from phalanx.flower.client import ANY, Participant
 from phalanx.flower.identity import Roster
-from phalanx.flower.models import hide
+from phalanx.flower.served_models import hide
 from phalanx.flower.server import Coordinator
 from phalanx.rng import borrowed
 from phalanx.runs.federation import Federation, population

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from typing_extensions import override
 
-from phalanx.flower.files import locked, replace_durably, write_secret
+from phalanx.flower.durable_files import locked, replace_durably, write_secret
 from phalanx.reading import contents, decoded, from_json, load
 from phalanx.runs.signing import signed_by
 from phalanx.runs.statements import statement

@@ -20,7 +20,7 @@ from phalanx.core import Vector
 from phalanx.data import Schema
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
-from phalanx.flower.clock import TICK, AwakeClock
+from phalanx.flower.awake_clock import TICK, AwakeClock
 from phalanx.flower.codec import MOST_PROOFS, NOBODY, Malformed, ShownHead, TaskMessage, brief
 from phalanx.flower.identity import Member, Roster, as_text, coordinator_key, public_bytes, public_text
 from phalanx.flower.logs import log_fields

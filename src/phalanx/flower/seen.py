@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from phalanx.flower.codec import Malformed, ShownHead, TaskMessage
-from phalanx.flower.files import locked, private_file
+from phalanx.flower.durable_files import locked, private_file
 from phalanx.flower.gate import AlteredTrailError
 from phalanx.flower.identity import from_text
 from phalanx.runs.files import settle

@@ -31,19 +31,19 @@ from phalanx.engine.reference import Train
 from phalanx.engine.settings import LoopSettings
 from phalanx.flower.audit import Audit, Note
 from phalanx.flower.contract import UnderContract, check_outputs, inputs_of
-from phalanx.flower.files import only_for_owner
+from phalanx.flower.durable_files import only_for_owner
+from phalanx.flower.flower_transport import FlowerTransport
+from phalanx.flower.gathered_statistics import gather
 from phalanx.flower.identity import Roster
 from phalanx.flower.logs import Form, WarningLog, configure_logs, log_fields, logged_warnings
 from phalanx.flower.metrics import HOST, PrometheusMetrics
-from phalanx.flower.record import ENGINE, population, unknown
-from phalanx.flower.statistics import gather
+from phalanx.flower.run_record import ENGINE, population, unknown
 from phalanx.flower.status import STATUS, StatusBoard
 from phalanx.flower.suspension import Suspension
 from phalanx.flower.timeouts import Timeouts
-from phalanx.flower.transport import FlowerTransport
 from phalanx.flower.upload_counter import ASKED, UploadCounter
 from phalanx.models import Model
-from phalanx.numerics.memory import return_freed_memory
+from phalanx.numerics.allocation import return_freed_memory
 from phalanx.runs.canonical import canonical, configuration, digest, source
 from phalanx.runs.checkpoint import Checkpoint, Origin
 from phalanx.runs.evidence import EvidenceMaker

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phalanx.core import InfeasibleError
 from phalanx.data import Schema
 from phalanx.data.table_schema import LARGEST
-from phalanx.flower.files import replace_durably
+from phalanx.flower.durable_files import replace_durably
 from phalanx.flower.identity import from_text, public_text
 from phalanx.reading import contents, from_json
 from phalanx.runs.signing import signed_by

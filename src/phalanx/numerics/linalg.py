@@ -18,8 +18,8 @@ from torch import Tensor
 
 from phalanx.core import Matrix, Vector, Weights
 from phalanx.numerics import kernels
+from phalanx.numerics.allocation import room
 from phalanx.numerics.kernels import CANCELLED, DEPTH, HUGE, TINY
-from phalanx.numerics.memory import room
 from phalanx.numerics.threads import in_threads
 
 PRODUCTS = 1 << 22  # entries of temporary copies or products held at a time, besides the matrix

@@ -1,8 +1,8 @@
 """Promises: how many attackers a run tolerates, computed from its settings and checked at each call of a rule."""
 
 from phalanx.core import Pool, Setting, Tolerance
-from phalanx.promises.audit import PromiseError, combine, held, watched
 from phalanx.promises.promise import Bound, Promise, promise
+from phalanx.promises.promise_watch import PromiseError, combine, held, watched
 from phalanx.promises.remarks import innermost, preprocess_of, tolerated
 
 __all__ = [

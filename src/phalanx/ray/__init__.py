@@ -12,6 +12,6 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"Several machines need Ray: {installation('ray')}.") from error
 
 from phalanx.ray.crew import joined
-from phalanx.ray.executor import RayExecutors
+from phalanx.ray.ray_executor import RayExecutors
 
 __all__ = ["RayExecutors", "joined"]

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from typing_extensions import override
 
 from phalanx.core import InfeasibleError
-from phalanx.numerics.memory import keep_freed_memory
+from phalanx.numerics.allocation import keep_freed_memory
 from phalanx.pool import AWAKE, Died, Done, Failed, Message, Ready, WorkerPool, looked_at
 from phalanx.runs.provenance import conditions
 from phalanx.version import VERSION

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from phalanx.report.client_ledger import BYZANTINE, ClientLedger
 from phalanx.report.figures.series import Series, number
-from phalanx.report.ledger import BYZANTINE, ClientLedger
 
 if TYPE_CHECKING:
     from phalanx.runs.schema import StepRecord

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from phalanx.aggregators import Mean
 from phalanx.core import InfeasibleError
-from phalanx.report.tables import Cell
+from phalanx.report.page_tables import Cell
 from phalanx.report.weightings import NAMES, REPORTED, TRUNCATED, UNIFORM, Weightings, sizeless
 from phalanx.report.words import NONE, ids, portion
 from phalanx.runs.canonical import import_path

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from phalanx.report.arrivals import ACCEPTED, FILTERED, UNDECIDED, Flight, flights
-from phalanx.report.ledger import ClientLedger
-from phalanx.report.tables import Cell
+from phalanx.report.client_ledger import ClientLedger
+from phalanx.report.flights import ACCEPTED, FILTERED, UNDECIDED, Flight, flights
+from phalanx.report.page_tables import Cell
 from phalanx.report.words import NONE, portion
 
 COLUMNS = ("Updates", "Accepted", "Filtered", "Undecided", "Mean weight")

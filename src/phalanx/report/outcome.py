@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from phalanx.report.ledger import BYZANTINE, HONEST, UNKNOWN, ClientLedger, attacked
+from phalanx.report.client_ledger import BYZANTINE, HONEST, UNKNOWN, ClientLedger, attacked
 from phalanx.report.words import NONE, duration, ids, percent
 from phalanx.runs.missing import lost_rounds, never, subset
 from phalanx.runs.reports import fallen

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phalanx.report import lateness
+from phalanx.report.client_ledger import ClientLedger, attacked
 from phalanx.report.figures import accuracy
 from phalanx.report.figures.drawing import MARKERS, Style
-from phalanx.report.ledger import ClientLedger, attacked
 from phalanx.report.names import distinct
+from phalanx.report.page_tables import Cell, columns
 from phalanx.report.run import section
 from phalanx.report.speed import speed
-from phalanx.report.tables import Cell, columns
 from phalanx.report.words import NONE, clock, ids
 from phalanx.runs.files import write as write_file
 from phalanx.wording import plural, readable

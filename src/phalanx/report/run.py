@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from phalanx.report import counterfactual, lateness, outcome, tables
-from phalanx.report.arrivals import flights
+from phalanx.report import counterfactual, lateness, outcome, page_tables
+from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.clusters import Clusters
 from phalanx.report.figures import (
     alone,
@@ -29,7 +29,7 @@ from phalanx.report.figures import (
     weights,
 )
 from phalanx.report.figures.drawing import Picture, Style
-from phalanx.report.ledger import ClientLedger
+from phalanx.report.flights import flights
 from phalanx.report.troubles import Trouble, troubles
 from phalanx.report.weightings import weightings
 from phalanx.report.words import describe
@@ -81,8 +81,8 @@ class RunView:
     error: str
     unsealed: str  # what a seal shows, or that there is none; empty if the record is as its run left it
     sentence: str
-    row: Mapping[str, tables.Cell]
-    tiles: tuple[tuple[str, tables.Cell, str], ...]
+    row: Mapping[str, page_tables.Cell]
+    tiles: tuple[tuple[str, page_tables.Cell, str], ...]
     costs: tuple[str, ...]
     exclusions: tuple[outcome.ExclusionRow, ...]
     pictures: tuple[Picture, ...]
@@ -90,9 +90,9 @@ class RunView:
     weights: Counterfactual | None  # None if reported sizes are unknown
     troubles: tuple[Trouble, ...]
     hidden: int  # number of kinds of trouble that the table leaves out
-    clients: tuple[tables.Client, ...]
+    clients: tuple[page_tables.Client, ...]
     names: Mapping[int, str]  # of the clients that have one
-    reports: tables.Reports | None  # None if clients reported nothing
+    reports: page_tables.Reports | None  # None if clients reported nothing
     reported: Picture | None
     setup: tuple[tuple[str, str], ...]
     yaml: str
@@ -118,8 +118,8 @@ def section(ledger: ClientLedger, style: Style, records: "Sequence[Record]", anc
         error=outcome.error(record),
         unsealed="" if record.seal is None else record.seal.sentence,
         sentence=outcome.sentence(ledger),
-        row=tables.comparison(ledger),
-        tiles=tables.tiles(ledger),
+        row=page_tables.comparison(ledger),
+        tiles=page_tables.tiles(ledger),
         costs=outcome.costs(ledger, records),
         exclusions=outcome.exclusions(ledger),
         pictures=_pictures(ledger, records, anchor),
@@ -127,9 +127,9 @@ def section(ledger: ClientLedger, style: Style, records: "Sequence[Record]", anc
         weights=_weights(ledger, anchor),
         troubles=tuple(met[:KINDS]),
         hidden=max(0, len(met) - KINDS),
-        clients=tables.clients(ledger),
+        clients=page_tables.clients(ledger),
         names=ledger.names,
-        reports=tables.reports(ledger),
+        reports=page_tables.reports(ledger),
         reported=reports.picture(ledger, f"{anchor}-reports"),
         setup=tuple((label, describe(record.config[key])) for key, label in SETUP.items() if key in record.config),
         yaml=_yaml(record.config),

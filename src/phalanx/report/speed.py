@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from phalanx.report.arrivals import asynchronous
 from phalanx.report.figures.series import series
-from phalanx.report.tables import Cell
+from phalanx.report.flights import asynchronous
+from phalanx.report.page_tables import Cell
 from phalanx.report.words import duration, percent
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from phalanx import algorithms
 from phalanx.core import InfeasibleError
-from phalanx.report.ledger import BYZANTINE, ClientLedger
+from phalanx.report.client_ledger import BYZANTINE, ClientLedger
 from phalanx.report.words import describe
 from phalanx.runs.canonical import import_path
 from phalanx.runs.summary import not_enrolled

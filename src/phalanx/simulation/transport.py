@@ -21,7 +21,7 @@ from phalanx.core import (
 )
 from phalanx.data import Dataset
 from phalanx.engine.connection import Arrivals, Reply
-from phalanx.numerics.memory import ReusedRoom
+from phalanx.numerics.allocation import ReusedRoom
 from phalanx.rng import numpy_generator
 from phalanx.simulation.adversary import Adversary, AttackerExecutor
 from phalanx.simulation.availability import Attendance, Availability

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from phalanx.core import Served, Vector
 from phalanx.models import Model
-from phalanx.numerics.memory import check_fits, room
+from phalanx.numerics.allocation import check_fits, room
 from phalanx.wording import shown
 
 BufferPolicy = Literal["refuse", "average", "freeze"]

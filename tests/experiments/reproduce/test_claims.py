@@ -12,8 +12,8 @@ from phalanx.attacks import SignFlip
 from phalanx.data import MNIST
 from phalanx.experiments.papers.claims import Claim, claims_table, judged, lead
 from phalanx.experiments.papers.comparison import ComparedCell, Published, Sample, Table
-from phalanx.experiments.papers.learning import untrained
 from phalanx.experiments.papers.rendering import Rendering
+from phalanx.experiments.papers.untrained import untrained
 from phalanx.runs.plan import Run
 
 

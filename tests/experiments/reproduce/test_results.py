@@ -14,7 +14,7 @@ from phalanx.experiments.papers.manifest import Manifest
 from phalanx.experiments.papers.verify import conditions, differences, stored
 from phalanx.experiments.store import PACKED, Store
 from phalanx.experiments.trace import Trace
-from phalanx.runs.engines import with_engine
+from phalanx.runs.engine_choice import with_engine
 from phalanx.runs.provenance import NUMERICS
 from phalanx.runs.session import simulate
 

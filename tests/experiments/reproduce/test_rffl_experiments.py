@@ -36,7 +36,7 @@ from phalanx.experiments.trace import Excluded
 from phalanx.fairness import collaborative_fairness
 from phalanx.models import XuLyuMnistCNN
 from phalanx.rng import numpy_generator
-from phalanx.runs.engines import with_engine
+from phalanx.runs.engine_choice import with_engine
 
 MNIST = Federation("MNIST", 10, "uniform")
 

@@ -17,8 +17,8 @@ from typing_extensions import override
 from phalanx.core import Algorithm, InfeasibleError, Setting
 from phalanx.engine.participation import Participation
 from phalanx.experiments.choosing.compositions import ALONE, COMPOSITIONS, MEAN, Composition
-from phalanx.experiments.choosing.evidence import MeasuredComposition, evidence
-from phalanx.experiments.choosing.tiers import HETEROGENEITY, TIERS
+from phalanx.experiments.choosing.federations import HETEROGENEITY, TIERS
+from phalanx.experiments.choosing.measured import MeasuredComposition, evidence
 from phalanx.experiments.leaderboard.defences import Setup
 from phalanx.experiments.leaderboard.tiers import Tier
 from phalanx.fields import CheckedFields

@@ -5,8 +5,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.fairness import Correlation, collaborative_fairness, gains
+from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.figures.drawing import COLOUR, DASH, HALF, Picture, canvas, styled, svg
-from phalanx.report.ledger import ClientLedger
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from phalanx.report.client_ledger import BYZANTINE
 from phalanx.report.clusters import Clusters, colour
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import BLUE, GREY, VERMILLION, stride
 from phalanx.report.figures.series import number
-from phalanx.report.ledger import BYZANTINE
 
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 26, 40  # pixels
 BARE = 26  # pixels of a cluster's side below which it is not named

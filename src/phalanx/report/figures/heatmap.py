@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx.report.ledger import BYZANTINE, Group
+from phalanx.report.client_ledger import BYZANTINE, Group
 
 BLUE, VERMILLION, PURPLE, ORANGE, GREY = (0, 114, 178), (213, 94, 0), (204, 121, 167), (230, 159, 0), (128, 128, 128)
 SHADES = 12  # distinguishable weights

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, place, styled, svg
 from phalanx.report.figures.heatmap import (
     BLUE,
@@ -18,7 +19,6 @@ from phalanx.report.figures.heatmap import (
     tile,
     tone,
 )
-from phalanx.report.ledger import ClientLedger
 from phalanx.wording import plural
 
 if TYPE_CHECKING:

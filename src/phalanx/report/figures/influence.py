@@ -3,9 +3,9 @@
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.figures.drawing import HALF, Picture, canvas, line, styled, svg
 from phalanx.report.figures.series import Series, number
-from phalanx.report.ledger import ClientLedger
 from phalanx.wording import plural
 
 if TYPE_CHECKING:

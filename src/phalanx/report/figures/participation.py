@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from phalanx.report.client_ledger import ClientLedger, Group
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, place, styled, svg
 from phalanx.report.figures.heatmap import (
     FILTERED,
@@ -22,7 +23,6 @@ from phalanx.report.figures.heatmap import (
     tone,
 )
 from phalanx.report.figures.progress import in_words
-from phalanx.report.ledger import ClientLedger, Group
 from phalanx.wording import plural
 
 if TYPE_CHECKING:

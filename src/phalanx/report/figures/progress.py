@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from phalanx.report.client_ledger import ClientLedger, Exclusions
 from phalanx.report.figures.drawing import (
     COLOUR,
     FULL,
@@ -16,7 +17,6 @@ from phalanx.report.figures.drawing import (
     svg,
 )
 from phalanx.report.figures.series import Series, series
-from phalanx.report.ledger import ClientLedger, Exclusions
 
 FIELDS = {"accuracy": "accuracy", "worst client": "worst_client_accuracy", "attack success": "attack_success"}
 LOOKS = (("s0", "o", False), ("s4", "^", True), ("s1", "s", True))

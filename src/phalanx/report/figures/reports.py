@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from phalanx.report.client_ledger import BYZANTINE, ClientLedger
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, end_label, percents, spread, styled, svg
-from phalanx.report.ledger import BYZANTINE, ClientLedger
 from phalanx.report.words import percent
 from phalanx.runs.reports import Metric, metric_of
 

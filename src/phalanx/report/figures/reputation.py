@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from phalanx.report.client_ledger import BYZANTINE, ClientLedger
 from phalanx.report.figures.drawing import COLOUR, DASH, FULL, HALF, Picture, canvas, spread, styled, svg
 from phalanx.report.figures.progress import in_words
 from phalanx.report.figures.series import Series, number
-from phalanx.report.ledger import BYZANTINE, ClientLedger
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

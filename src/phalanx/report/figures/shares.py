@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from phalanx.report.arrivals import ACCEPTED, Flight
+from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import places, stride, tone
-from phalanx.report.ledger import ClientLedger
+from phalanx.report.flights import ACCEPTED, Flight
 from phalanx.report.words import percent
 
 LEFT, RIGHT, BOTTOM = 58, 16, 66  # pixels

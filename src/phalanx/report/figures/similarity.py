@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from phalanx.report.client_ledger import ClientLedger, Exclusions
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, end_label, line, styled, svg
 from phalanx.report.figures.progress import in_words
 from phalanx.report.figures.series import number
-from phalanx.report.ledger import ClientLedger, Exclusions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phalanx.report.arrivals import Flight
+from phalanx.report.client_ledger import BYZANTINE, ClientLedger
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import stride
-from phalanx.report.ledger import BYZANTINE, ClientLedger
+from phalanx.report.flights import Flight
 from phalanx.wording import plural
 
 BINS = 30  # largest number

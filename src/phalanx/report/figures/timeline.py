@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from phalanx.report.arrivals import ACCEPTED, FILTERED, INVALID, LOST, UNDECIDED, Flight
+from phalanx.report.client_ledger import ClientLedger, Group
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import places, tone
-from phalanx.report.ledger import ClientLedger, Group
+from phalanx.report.flights import ACCEPTED, FILTERED, INVALID, LOST, UNDECIDED, Flight
 from phalanx.report.words import duration
 from phalanx.wording import plural
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from phalanx.report.client_ledger import BYZANTINE
 from phalanx.report.clusters import Clusters, colour
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, styled, svg
-from phalanx.report.ledger import BYZANTINE
 from phalanx.report.words import ids, percent
 from phalanx.wording import plural
 

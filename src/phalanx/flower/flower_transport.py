@@ -34,7 +34,7 @@ from phalanx.engine.ledger import listed
 from phalanx.engine.observer import Progress
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
-from phalanx.flower.clock import TICK, AwakeClock
+from phalanx.flower.awake_clock import TICK, AwakeClock
 from phalanx.flower.codec import TaskMessage
 from phalanx.flower.deadlines import Deadlines
 from phalanx.flower.dispatcher import Dispatch, Dispatcher, Invalid, Lost, Outcome
@@ -45,7 +45,7 @@ from phalanx.flower.register import HeadOf, Register, forget, no_head
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.upload_counter import UploadCounter
-from phalanx.numerics.memory import room
+from phalanx.numerics.allocation import room
 from phalanx.runs.evidence import SignedUpdate
 from phalanx.runs.updates import SentAnswer, Transfer
 from phalanx.wording import plural

@@ -27,7 +27,7 @@ from phalanx.data.table_statistics import (
 )
 from phalanx.flower.audit import Audit, Note
 from phalanx.flower.codec import brief
-from phalanx.flower.files import only_for_owner
+from phalanx.flower.durable_files import only_for_owner
 from phalanx.flower.identity import Roster, coordinator_key
 from phalanx.flower.logs import log_fields
 from phalanx.flower.register import Register

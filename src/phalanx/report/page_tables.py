@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from phalanx.report.ledger import BYZANTINE, HONEST, ClientLedger, attacked
+from phalanx.report.client_ledger import BYZANTINE, HONEST, ClientLedger, attacked
 from phalanx.report.words import NONE, clock, describe, duration, percent
 from phalanx.runs.reports import Metric, Reported, metric_of
 from phalanx.runs.schema import DetectionCounts
