@@ -471,7 +471,7 @@ def test_download_of_texts_happens_once(web, monkeypatch, tmp_path, source):
 def test_texts_with_an_other_hash_are_refused(web, monkeypatch, source):
     true = {key: dict(hashes) for key, hashes in published_files.HASHES.items()}
     serve_texts(web, monkeypatch, source)
-    monkeypatch.setattr(files, "HASHES", true)
+    monkeypatch.setattr(published_files, "HASHES", true)
     with pytest.raises(ValueError, match=r"is refused: SHA256 hash .* give that as data_dir"):
         SMALL[source].load()
 

@@ -41,7 +41,7 @@ LEFT_OUT = {"promise", "seconds", "wall_seconds", "provenance", "missing", "name
 
 def progress(step, verdicts=None, invalid=(), lost=(), version=None, enrolled=(0, 1, 2, 3)):
     state = SimpleNamespace(version=step if version is None else version, verdicts=verdicts or {})
-    updates = None if verdicts is None else object()
+    updates = None if verdicts is None else SimpleNamespace(reports={})
     return Progress(step, float(step), state, updates, dict(invalid), dict(lost), frozenset(enrolled))
 
 

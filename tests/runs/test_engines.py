@@ -87,7 +87,7 @@ def test_other_trainings_have_no_engines(training):
     ids=["perceptron", "Ditto", "SCAFFOLD", "GELU", "bfloat16 without convolutions", "attack on the training"],
 )
 def test_runs_whose_parts_go_with_an_engine_can_begin(monkeypatch, change, has):
-    monkeypatch.setattr(engines, "WORK", 0.0)
+    monkeypatch.setattr(engine_choice, "WORK", 0.0)
     plan = replace(SMALL, **change)
     wanted = with_engine(plan, "compiled")
     assert can_begin(wanted) == has
@@ -120,12 +120,12 @@ def test_much_work_is_compiled(monkeypatch, change, work):
     assert found == pytest.approx(work)
     for limit, engine in ((0.999 * work, "compiled"), (1.001 * work, "loop")):
         if limit < float("inf"):
-            monkeypatch.setattr(engines, "WORK", limit)
+            monkeypatch.setattr(engine_choice, "WORK", limit)
             assert by_rule(plan).training.computed_by == engine
 
 
 def test_the_rule_leaves_no_trace(monkeypatch):
-    monkeypatch.setattr(engines, "WORK", 0.0)
+    monkeypatch.setattr(engine_choice, "WORK", 0.0)
     plan = replace(SMALL, model=MLP((4,), start="glorot"), training=LocalSGD(momentum=0.5))
     by_hand = simulate(with_engine(plan, "compiled"))
     before = torch.get_rng_state()

@@ -15,7 +15,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from phalanx.data.findings import MISSING_WORDS, Finding, as_number_column, fills, is_number, leaks, near, zeros
+from phalanx.data.findings import (
+    MISSING_WORDS,
+    Finding,
+    as_number_column,
+    as_texts,
+    fills,
+    is_number,
+    leaks,
+    near,
+    zeros,
+)
 from phalanx.wording import plural, shown
 
 FILE = "file of the row"  # a column that names the owner of each row
@@ -498,7 +508,7 @@ def is_text(column: Any) -> bool:
 
 def _values(column: Any) -> npt.NDArray[Any]:
     """Return the values of a column: text, each as long as it is, or numbers."""
-    return np.asarray(column.astype(str), dtype=object) if is_text(column) else np.asarray(column)
+    return as_texts(np.asarray(column, dtype=object)) if is_text(column) else np.asarray(column)
 
 
 def _numbers(column: Any) -> npt.NDArray[np.float64]:
