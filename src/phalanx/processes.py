@@ -36,6 +36,12 @@ Task = Callable[
 ]  # the arguments are a job, and a function that takes reports of its progress; returns the result
 
 
+def check_script() -> None:
+    """Raise `InfeasibleError` in a process that still reads the script which started it: it may start no others."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InfeasibleError(SCRIPT)
+
+
 class Processes(WorkerPool):
     """Processes that do jobs.  All of them end on leaving the context, also in the middle of a job.
 

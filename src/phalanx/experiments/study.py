@@ -18,6 +18,7 @@ from phalanx.experiments.sought import Sought
 from phalanx.experiments.store import Store
 from phalanx.experiments.tuning import Tuning
 from phalanx.experiments.worst import FOUND, NAMED, NONE, Carried, MissingRunsError, WorstOf, search, with_worst
+from phalanx.processes import check_script
 from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
 from phalanx.wording import is_path, plural, shown
@@ -220,6 +221,7 @@ class Study:
         Raises:
             InfeasibleError: another process writes in the folder.
         """
+        check_script()  # before its folder, which another process holds then, is locked
         where, store = Path(data_dir) if data_dir else None, Store(Path(folder or self.folder))
         means = Means(where, device, resume=not again)
         start = workers or partial(local_workers, jobs, store, means)
