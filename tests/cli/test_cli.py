@@ -447,3 +447,12 @@ def test_the_bar_goes_by_steps_or_else_by_seconds(until, total, done):
         observer(Progress(2, 5.2, None, None, {3: "NaN"}, {}))
         (task,) = progress.tasks
     assert (task.total, task.completed, task.fields["note"]) == (total, done, "1 invalid")
+
+
+def test_colons_around_letters_make_no_picture(tmp_path, monkeypatch, capsys):
+    """A fingerprint has :AB: in it, of which rich makes one sign unless it is told not to."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--clients", "3", "--until.steps", "1", "--folder", "5C:AB:CD:1F"]) == 0
+    out = capsys.readouterr().out
+    assert "5C:AB:CD:1F" in out
+    assert out.isascii() or not {"\U0001f18e", "\U0001f4bf"} & {*out}

@@ -150,7 +150,7 @@ def _carry_out(command: Command, given: Options) -> int:
     if not gc.isenabled():
         gc.freeze()  # what is imported stays
         gc.enable()
-    return function(given, Console(highlight=False, force_jupyter=False))
+    return function(given, Console(highlight=False, emoji=False, force_jupyter=False))
 
 
 def _foreseen() -> tuple[type[Exception], ...]:

@@ -45,7 +45,9 @@ MATRIX, EACH = 12, 4  # classes of a table of confusions, and of a table of clie
 def evaluate_command(options: Options, console: Console) -> int:
     """Print how good the models of a run are: on all examples, by class, by client; return the exit status."""
     given = options.draft.make(Evaluating)
-    record = _loaded(options, Console(stderr=True, highlight=False, force_jupyter=False) if given.json else console)
+    record = _loaded(
+        options, Console(stderr=True, highlight=False, emoji=False, force_jupyter=False) if given.json else console
+    )
     own = (given.module or "").rpartition(".")[0]
     with reading(trust=options.trust, allowed=frozenset([own]), files=options.trust):
         return _evaluate(record, given, options.file, console)
@@ -113,7 +115,9 @@ def _schema(record: Record) -> Schema | None:
 
 def _say(sentence: str) -> None:
     """Print a remark on the error stream, which leaves JSON whole."""
-    Console(stderr=True, highlight=False, force_jupyter=False).print(sentence, markup=False, soft_wrap=True)
+    Console(stderr=True, highlight=False, emoji=False, force_jupyter=False).print(
+        sentence, markup=False, soft_wrap=True
+    )
 
 
 def _loaded(options: Options, console: Console) -> Record:

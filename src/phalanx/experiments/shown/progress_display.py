@@ -23,7 +23,7 @@ class Display:
     """
 
     def __init__(self, console: Console | None, at_most: int | None = None) -> None:
-        self.console, self.at_most = console or Console(stderr=True), at_most
+        self.console, self.at_most = console or Console(stderr=True, emoji=False), at_most
         self.names: dict[str, str] = {}  # of all runs that are known, by identity
         self.shares: dict[int, float] = {}  # of the runs under way, by their numbers
         self.ended = 0
