@@ -305,6 +305,7 @@ def elsewhere():
             ip("-n", name, *words)
         yield name
     finally:
+        ip("link", "del", f"{name}a", check=False)  # at once; with its namespace it goes some time later
         ip("netns", "del", name, check=False)
 
 
