@@ -288,7 +288,7 @@ CONDITIONS = (
     of("data/test_table_ceilings.py")(
         "texts are as long as the longest",
         "data/tables.py",
-        "np.asarray(column.astype(str), dtype=object) if is_text(column) else np.asarray(column)",
+        "as_texts(np.asarray(column, dtype=object)) if is_text(column) else np.asarray(column)",
         "np.asarray(column.astype(str), dtype=str) if is_text(column) else np.asarray(column)",
     ),
     of("flower/test_witnesses.py")(
