@@ -8,7 +8,7 @@ import pytest
 import torch
 from catalogue import CATALOGUE
 
-from phalanx.aggregators import GeometricMedian, Krum, Mean, Median
+from phalanx.aggregators import Choice, GeometricMedian, Krum, Mean, Median
 from phalanx.aggregators.aggregator import TooFewRowsError, check_rows, weighs_rows
 from phalanx.algorithms.rounds import verdicts_of
 from phalanx.core import InfeasibleError, Updates
@@ -128,12 +128,22 @@ def test_an_update_that_is_not_used_has_a_reason_in_words(entry):
             assert verdict.weight > 0 or verdict.reason
 
 
-def test_the_geometric_median_on_one_update_says_that_nothing_is_held_against_the_others():
+def test_the_geometric_median_on_one_update_says_nothing_of_the_others():
     rows = torch.tensor([[0.0, 0.0], [1.0, 0.1], [-1.0, 0.1], [0.0, 0.0]])
     updates = Updates(tuple(range(4)), (0,) * 4, (torch.zeros(2),) * 4, rows, torch.zeros(4))
     found = verdicts_of(updates, torch.ones(4), GeometricMedian().explained(rows)[1])
     assert [verdict.weight > 0 for verdict in found.values()] == [True, False, False, True]
-    assert "this one is no suspect" in found[1].reason
+    assert "says nothing of this one" in found[1].reason
+
+
+def test_an_update_without_weight_is_not_cleared_by_the_rule():
+    rows, weights = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([1.0, 1.0, 0.0])
+    updates = Updates(tuple(range(3)), (0,) * 3, (torch.zeros(1),) * 3, rows, torch.zeros(3))
+    chosen = Choice(torch.tensor([1.0, 0.0, 0.0]))
+    reasons = [verdict.reason for verdict in verdicts_of(updates, weights, chosen).values()]
+    assert reasons[0] == ""
+    assert "says nothing for or against it" in reasons[1]
+    assert reasons[2] == "its size counts as 0, so that it has no weight"
 
 
 @every

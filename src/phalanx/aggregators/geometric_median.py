@@ -48,9 +48,7 @@ SHARPER = 10.0  # factor by which the smoothing of distances decreases
 NEWTON = 8  # largest number of steps for each smoothing
 TINY = 1e-12  # a divisor that is not zero
 COARSE, STEP = 1.3, 1.03  # ratios of two distances that the influence of attackers is looked for at, first and then
-ELSEWHERE = (
-    "the geometric median lies on the updates of others, and by its nature uses those alone; this one is no suspect"
-)
+ELSEWHERE = "the geometric median lies on updates of others and is made of those, which says nothing of this one"
 SHORTEST = 1e-6  # fraction of a Newton step below which it is not tried
 
 

@@ -10,7 +10,8 @@ from phalanx.aggregators import Choice
 from phalanx.core import Algorithm, AnyState, Pool, Setting, Updates, Verdict, Weights
 from phalanx.weighting import Preprocess
 
-UNCHOSEN = "the rule uses only some updates by its nature, and not this one; it has found nothing against it"
+UNCHOSEN = "the rule uses none of this update and gives no reason, which says nothing for or against it"
+WEIGHTLESS = "its size counts as 0, so that it has no weight"
 S = TypeVar("S", bound="WeightedState")
 
 
@@ -104,6 +105,8 @@ def verdicts_of(updates: Updates, weights: Weights, choice: Choice | None, remar
     for k, (i, share) in enumerate(zip(updates.clients, choice.shares.tolist(), strict=True)):
         score = None if choice.scores is None else float(choice.scores[k])
         why = choice.reasons[k] if choice.reasons else ""
-        reason = "; ".join(filter(None, (why or ("" if share > 0 else UNCHOSEN), remark)))
+        if not share > 0:
+            why = (why or UNCHOSEN) if weights[k] > 0 else WEIGHTLESS
+        reason = "; ".join(filter(None, (why, remark)))
         verdicts[i] = Verdict(share > 0, share, score, reason)
     return verdicts

@@ -22,8 +22,9 @@ ALGORITHMS: dict[str, Algorithm] = {
     "Byzantine CFL": ByzantineCFL(),
 }
 WHY = (
-    "Byzantine CFL promises nothing, since it takes the mean of whoever it has not excluded. It found these attackers; "
-    "one whose updates resemble honest ones would stay in. The median bounds what any 9 of 20 clients can do."
+    "Accuracies show how these attackers fared; a promise is about any others as well. Who excludes attackers and "
+    "takes the mean of the rest promises nothing: one whose updates resemble honest ones stays in, and decides where "
+    "a mean is."
 )
 
 

@@ -146,11 +146,13 @@ def _overview(program: str, about: str, listed: Mapping[str, str], arguments: Se
 def _carry_out(command: Command, given: Options) -> int:
     from rich.console import Console  # noqa: PLC0415  (not needed where an option is wrong)
 
+    from phalanx.cli.consoles import plain_console  # noqa: PLC0415
+
     function: Callable[[Options, Console], int] = getattr(import_module(command.module), command.function)
     if not gc.isenabled():
         gc.freeze()  # what is imported stays
         gc.enable()
-    return function(given, Console(highlight=False, emoji=False, force_jupyter=False))
+    return function(given, plain_console())
 
 
 def _foreseen() -> tuple[type[Exception], ...]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from phalanx.cli.checks import check_out
 from phalanx.cli.configuration import Draft, parameters
+from phalanx.cli.consoles import plain_console
 from phalanx.cli.evaluating import Evaluating
 from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
@@ -45,9 +46,7 @@ MATRIX, EACH = 12, 4  # classes of a table of confusions, and of a table of clie
 def evaluate_command(options: Options, console: Console) -> int:
     """Print how good the models of a run are: on all examples, by class, by client; return the exit status."""
     given = options.draft.make(Evaluating)
-    record = _loaded(
-        options, Console(stderr=True, highlight=False, emoji=False, force_jupyter=False) if given.json else console
-    )
+    record = _loaded(options, plain_console(stderr=True) if given.json else console)
     own = (given.module or "").rpartition(".")[0]
     with reading(trust=options.trust, allowed=frozenset([own]), files=options.trust):
         return _evaluate(record, given, options.file, console)
@@ -115,9 +114,7 @@ def _schema(record: Record) -> Schema | None:
 
 def _say(sentence: str) -> None:
     """Print a remark on the error stream, which leaves JSON whole."""
-    Console(stderr=True, highlight=False, emoji=False, force_jupyter=False).print(
-        sentence, markup=False, soft_wrap=True
-    )
+    plain_console(stderr=True).print(sentence, markup=False, soft_wrap=True)
 
 
 def _loaded(options: Options, console: Console) -> Record:
@@ -424,11 +421,9 @@ def _falls(record: Record, index: ModelIndex, options: Options) -> list[str]:
     Raises:
         InfeasibleError: there are such clients, and that is not accepted.
     """
-    told = [
-        step for step in record.history if step.step <= index.step + 1
-    ]  # what a round sends is measured in the next
+    steps = [step for step in record.history if step.step <= index.step + 1]  # a model is measured in the next round
     names = {i: client.name for i, client in record.summary.clients.items()}
-    found = [*fallen(told, names, None if options.client is None else [options.client])]
+    found = [*fallen(steps, names, None if options.client is None else [options.client])]
     if found and not options.fallen:
         raise InfeasibleError(
             f"{' '.join(found)} Find out why, or export another model, such as that of --best. To export it all the "

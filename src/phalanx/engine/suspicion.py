@@ -37,9 +37,7 @@ AGAINST = -0.7  # cosine to the median
 PULL = -1.5  # the same times the length, in median lengths of the others
 NOISE, KIN = 4.0, 12.0  # largest cosine to another update times sqrt(d): below for noise, above for others
 CROWD = 8  # updates, from which on noise can be recognised
-COPY = (
-    1e-4  # distance of two updates, in lengths, below which one is a copy: honest ones of 10^6 examples are 1e-3 apart
-)
+COPY = 1e-4  # distance of two updates, in lengths, below which one is a copy; far below that of honest ones
 LARGE = 100.0  # times the median reported size
 MOST = 1e12  # evidence that is not counted further
 RECENT = 32  # clients whose last update is kept, where updates arrive one by one

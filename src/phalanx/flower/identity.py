@@ -43,15 +43,8 @@ ROSTER = "roster.yaml"  # file of the roster, where nothing else is said
 COORDINATOR_KEY = "coordinator.pem"  # file of the coordinator's private key, next to the roster
 LARGEST_REQUEST = 10_000  # bytes
 LONGEST_NAME = 100  # characters
-EAST_ASIAN = {
-    "CJK",
-    "HIRAGANA",
-    "KATAKANA",
-    "KATAKANA-HIRAGANA",
-    "HANGUL",
-    "BOPOMOFO",
-    "IDEOGRAPHIC",
-}  # written together
+# scripts that are written together
+EAST_ASIAN = frozenset(("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"))
 VALID = timedelta(days=30)  # for which a request can be used
 AHEAD = timedelta(hours=1)  # by which the clock of a client can be fast
 

@@ -64,12 +64,7 @@ class Site:
 
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
-PORTS = (
-    "port",
-    "superlink",
-    "metrics",
-    "node",
-)  # fields, which must differ: a site may share the coordinator's machine
+PORTS = ("port", "superlink", "metrics", "node")  # must differ: a site may share the coordinator's machine
 
 
 @dataclass(frozen=True)
