@@ -387,6 +387,19 @@ def test_verify_says_how_many_clients_have_co_signed_and_a_quorum_is_demanded(fo
     assert "The quorum must be at least 1 client, got 0." in capsys.readouterr().err
 
 
+def test_a_list_counts_once_for_a_quorum_and_so_do_all_that_do_not_say_whose_they_are(folder, tmp_path):
+    (folder / "run" / "witnesses.json").unlink()
+    own = witnesses(folder)[0]
+    tasks = [json.loads(line) for line in own.read_text().splitlines()]
+    assert {task["client"] for task in tasks} == {-1, 0}, "introductions do not say whose they are"
+    seen = verify(folder / "run", [own]).seen
+    assert [client for client in seen if client == 0 or isinstance(client, str)] == [0]
+    copies = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for copy in copies:
+        copy.write_text("".join(f"{json.dumps({**task, 'client': -1})}\n" for task in tasks))
+    assert [client for client in verify(folder / "run", copies).seen if isinstance(client, str)] == [""]
+
+
 def test_a_file_that_holds_no_checkpoint_is_refused(folder, capsys):
     (folder / "none.jsonl").write_text("")
     assert main(["verify", str(folder / "run"), "--witness", str(folder / "none.jsonl")]) == 2

@@ -37,7 +37,7 @@ class Verification(NamedTuple):
         evidence: what was compared with the evidence in audit trails, in sentences.
         proves: whether its audit trail shows what the run did; None if it is the folder of a simulation.
         lines: number of those of its audit trail.
-        seen: by client, or by file where that does not say whose it is, the number of these lines that it has seen.
+        seen: by client, the number of these lines that it has seen; under the empty name by those who do not say who.
         quorum: number of witnesses that a line needs.
     """
 

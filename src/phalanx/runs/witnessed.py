@@ -247,10 +247,18 @@ def _held(path: Path, coordinator: str = "") -> _Held:
     return _Held(heads, witnesses, [*keys], faults)
 
 
+def _task(line: bytes) -> SeenTask | None:
+    """Return a line of a list of tasks; None if it is none."""
+    try:
+        return from_json(line, SeenTask)
+    except ValueError:
+        return None
+
+
 def _notes(path: Path) -> Iterator[tuple[str, str, str, Witness | None, int | str]]:
     """Yield the notes of a file: where they are, their text, who should have signed them, and who has co-signed.
 
-    Last comes the client that saw it; the name of the file if that does not say.
+    Last comes the client that saw it; empty if the file does not say, so that all such files count as one client.
     """
     try:
         text = contents(path, LARGEST)
@@ -262,13 +270,10 @@ def _notes(path: Path) -> Iterator[tuple[str, str, str, Witness | None, int | st
         return
     except ValueError:  # or it is a list of tasks
         pass
-    whose: int | str = str(path)
-    for number, line in enumerate(split(text), 1):
-        try:
-            seen = from_json(line, SeenTask)
-        except ValueError:
+    tasks = [_task(line) for line in split(text)]
+    whose: int | str = next((seen.client for seen in tasks if seen is not None and seen.client >= 0), "")
+    for number, seen in enumerate(tasks, 1):
+        if seen is None:
             yield f"line {number}", "", "", None, whose
-            continue
-        whose = seen.client if seen.client >= 0 else whose
-        if seen.checkpoint:
+        elif seen.checkpoint:
             yield f"line {number}", seen.checkpoint, seen.coordinator, None, whose
