@@ -5,7 +5,7 @@ import re
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -242,7 +242,16 @@ def cause(log: str) -> str:
 
 def watch(options: Options, console: Console) -> int:
     """Show a live view of a run, until it is over; return 0 if it finished, and 1 otherwise."""
-    folder, deadline = options.folder, time.monotonic() + PATIENCE
+    if options.page is None:
+        return _watch(options.folder, lambda: live.ended(options.folder), console)
+    from phalanx.flower.watch_page import WatchPage  # noqa: PLC0415  (only this option needs what a report needs)
+
+    with closing(WatchPage(options.folder, options.page)) as page:
+        return _watch(options.folder, page.look, console)
+
+
+def _watch(folder: Path, over: Callable[[], bool], console: Console) -> int:
+    deadline = time.monotonic() + PATIENCE
     if not folder.exists() and folder.parent.is_dir():
         what = f"There is no folder {folder} yet: a run that has just been started makes it"
         console.print(escape(f"{what}. Waiting for it, {PATIENCE} s at most."), soft_wrap=True)
@@ -250,20 +259,11 @@ def watch(options: Options, console: Console) -> int:
             time.sleep(live.LOOK)
     if not folder.is_dir():
         raise InfeasibleError(f"There is no folder {folder}. Name that of a run, as the coordinator's `folder` says.")
-    live.follow(options.folder, console, lambda: live.ended(options.folder))
-    status = live.status(options.folder)
-    ending, why = (None, "") if status is None else (status.ending, status.why)
-    if ending is None:  # killed before its last status, or older than those
-        with suppress(FileNotFoundError, ValueError):
-            summary = Record.load(options.folder, unsealed=True).summary
-            ending, why = summary.status, summary.error or ""
-    if ending == "finished":
-        return 0
-    how = {"stopped": "was stopped", "failed": "failed", None: "ended, and it is not known how"}[ending]
-    if status is not None and status.phase == "not begun":
-        how = "did not begin"
-    console.print(escape(f"The run {how}{f': {why}' if why else '.'}"), soft_wrap=True)
-    return 1
+    live.follow(folder, console, over)
+    how, said = live.ending(folder)
+    if how != "finished":
+        console.print(escape(said), soft_wrap=True)
+    return 0 if how == "finished" else 1
 
 
 def kit(options: Options, console: Console) -> int:

@@ -45,6 +45,8 @@ def flower(action: str) -> Parser:
         _add_node(parser)
     elif action == "watch":
         parser.add_argument("folder", type=path, help="The run's: what the coordinator calls `folder`.")
+        help_ = "Keep a page of HTML with the same, which a browser loads again by itself."
+        parser.add_argument("--page", type=path, metavar="FILE", help=help_)
     elif action == "key":
         parser.add_argument("file", type=path, help="Where the private key goes.")
     elif action == "request":

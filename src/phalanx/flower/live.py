@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -24,11 +24,11 @@ from rich.text import Text
 from phalanx.core import Verdict
 from phalanx.engine.suspicion import SUSPICIOUS, Conduct
 from phalanx.engine.suspicion import in_words as suspected
-from phalanx.flower.status import BEAT, STANDINGS, STATUS, ClientStatus, RunStatus, read
+from phalanx.flower.status import BEAT, STANDINGS, STATUS, ClientStatus, RunStatus, Standing, read
 from phalanx.runs.files import HISTORY
-from phalanx.runs.record import SUMMARY
+from phalanx.runs.record import SUMMARY, Record
 from phalanx.runs.reports import AccuracyFalls, spread
-from phalanx.runs.schema import StepRecord
+from phalanx.runs.schema import Status, StepRecord
 from phalanx.runs.steps import read_step
 from phalanx.wording import percent, visible
 
@@ -46,6 +46,7 @@ FIRST = (
     "revoked",
 )  # order in which clients are shown if there is no room for all
 AWAY = ("missing", "suspended")
+HEADINGS = ("step", "seconds", "accuracy", "used", "outlying", "filtered", "invalid", "lost")  # of the table of rounds
 UNUSED = ("not enrolled", "filtered", "invalid", "lost")
 REMEDIES = {  # for a standing, the fate of an update, or a doubt: what an operator can do, the worst first
     "suspicious": "The audit trail has its figures; ask the site; `phalanx flower revoke NAME` takes it out.",
@@ -99,6 +100,22 @@ def ended(folder: Path) -> bool:
     """
     phase = None if (known := status(folder)) is None else known.phase
     return phase in ("over", "not begun") or (phase != "waiting" and (folder / SUMMARY).is_file())
+
+
+def ending(folder: Path) -> tuple[Status | None, str]:
+    """Return how a run that is over has ended, None if that is not known, and the same as a sentence."""
+    known = status(folder)
+    how, why = (None, "") if known is None else (known.ending, known.why)
+    if how is None:  # killed before its last status, or older than those
+        with suppress(FileNotFoundError, ValueError):
+            summary = Record.load(folder, unsealed=True).summary
+            how, why = summary.status, summary.error or ""
+    if how == "finished":
+        return how, "The run has finished."
+    said = {"stopped": "was stopped", "failed": "failed", None: "ended, and it is not known how"}[how]
+    if known is not None and known.phase == "not begun":
+        said = "did not begin"
+    return how, f"The run {said}{f': {why}' if why else '.'}"
 
 
 def silence(folder: Path) -> float:
@@ -293,27 +310,41 @@ def view(
         size: columns and lines of the window.
         silence: seconds without a sign of life from the server.
     """
-    said = ["The server waits for its clients."] if status is not None and status.phase == "waiting" else []
-    said += [_without_sign(silence)] if silence >= QUIET else []
-    said += [status.notice] if status is not None and status.notice else []
-    notes = [_on_one_line(f"[yellow]{escape(visible(text))}[/]") for text in said]
+    notes = [_on_one_line(f"[yellow]{escape(visible(text))}[/]") for text in notices(status, silence)]
     notes += [_on_one_line(escape(status.promise))] if status is not None and status.promise else []
     seen = history if isinstance(history, Seen) else Seen(history)
     if not seen.last:
         return Group("Waiting for the run to begin.", *notes)
     last = seen.last[-1]
     clients = {} if status is None else status.clients
-    counts = Counter(client.standing for client in clients.values())
-    words = [f"[{COLOURS[s]}]{counts[s]} {s}[/]" for s in STANDINGS if counts[s]]
+    words = [f"[{COLOURS[s]}]{count} {s}[/]" for s, count in counts(clients).items()]
     head = f"[bold]step {last.step}[/]  version {last.version}  {last.seconds:.1f} s   {'  '.join(words)}"
     parts: list[RenderableType] = [_on_one_line(head), *notes]
-    (width, height), rows = size, _rows(clients, seen)
+    (width, height), rows = size, client_rows(clients, seen)
     parts += [_on_one_line(f"[yellow]{escape(visible(line))}[/]") for line in islice(to_do(rows), ADVICE)]
     room = max(height - AROUND - len(parts), 2 * FEWEST)
     troubled = sum(row.rank[0] == 0 for row in rows)
     rounds = max(FEWEST, min(ROUNDS, room - min(len(rows), max(troubled + 1, room // 2))))
     shown = list(seen.last)[-rounds:]
     return Group(*parts, "", _rounds(shown), "", _clients(rows, room - len(shown), width))
+
+
+def notices(status: RunStatus | None, silence: float) -> list[str]:
+    """Return what is wrong on the coordinator's side, or whom it waits for.
+
+    Args:
+        status: of `status.json`; None before the run has begun.
+        silence: seconds without a sign of life from the server.
+    """
+    said = ["The server waits for its clients."] if status is not None and status.phase == "waiting" else []
+    said += [_without_sign(silence)] if silence >= QUIET else []
+    return said + ([status.notice] if status is not None and status.notice else [])
+
+
+def counts(clients: Mapping[int, ClientStatus]) -> dict[Standing, int]:
+    """Return the number of clients with each standing that some have."""
+    found = Counter(client.standing for client in clients.values())
+    return {standing: found[standing] for standing in STANDINGS if found[standing]}
 
 
 def to_do(rows: Sequence["ClientRow"]) -> Iterator[str]:
@@ -337,15 +368,20 @@ def _table() -> Table:
 
 def _rounds(history: Sequence[StepRecord]) -> Table:
     table = _table()
-    for heading in ("step", "seconds", "accuracy", "used", "outlying", "filtered", "invalid", "lost"):
+    for heading in HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     for step in history:
-        used = sum(verdict.accepted for verdict in step.decided.values())
-        outlying = sum(bool(found.outlying) for found in step.conduct.values())
-        numbers = (used, outlying, len(step.decided) - used, len(step.invalid), len(step.lost))
-        fates = [str(n) if n else "·" for n in numbers]
-        table.add_row(str(step.step), f"{step.seconds:.1f}", percent(step.accuracy), *fates)
+        table.add_row(*round_cells(step))
     return table
+
+
+def round_cells(step: StepRecord) -> list[str]:
+    """Return what the table of rounds has of a step, under `HEADINGS`."""
+    used = sum(verdict.accepted for verdict in step.decided.values())
+    outlying = sum(bool(found.outlying) for found in step.conduct.values())
+    numbers = (used, outlying, len(step.decided) - used, len(step.invalid), len(step.lost))
+    fates = [str(n) if n else "·" for n in numbers]
+    return [str(step.step), f"{step.seconds:.1f}", percent(step.accuracy), *fates]
 
 
 class ClientRow(NamedTuple):
@@ -360,7 +396,7 @@ class ClientRow(NamedTuple):
     accuracy: float | None = None  # as it last reported
 
 
-def _rows(clients: Mapping[int, ClientStatus], seen: Seen) -> list[ClientRow]:
+def client_rows(clients: Mapping[int, ClientStatus], seen: Seen) -> list[ClientRow]:
     """Return the clients in the order of the view.  The first number of a rank is small for those in trouble."""
     rows = list[ClientRow]()
     for client, about in clients.items():
