@@ -14,6 +14,8 @@ from phalanx.cli.main import main
 from phalanx.cli.progress import follow, progress_bar
 from phalanx.core import Until
 from phalanx.engine.observer import Progress
+from phalanx.experiments.run_events import Began
+from phalanx.experiments.shown.progress_display import Display
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.plan import Run
 from phalanx.runs.record import Record
@@ -447,6 +449,18 @@ def test_the_bar_goes_by_steps_or_else_by_seconds(until, total, done):
         observer(Progress(2, 5.2, None, None, {3: "NaN"}, {}))
         (task,) = progress.tasks
     assert (task.total, task.completed, task.fields["note"]) == (total, done, "1 invalid")
+
+
+def test_a_bar_shows_a_name_as_it_is():
+    name, out = "5C:AB:CD [bold]", io.StringIO()
+    with progress_bar(Console(file=out, force_terminal=True, width=100)) as progress:
+        follow(progress, Run(), name)
+    assert name in out.getvalue()
+    plan, out = Run(), io.StringIO()
+    with Display(Console(file=out, force_terminal=True, width=100)) as bars:
+        bars.expect({plan.identity: name})
+        bars.show(Began(1, plan))
+    assert name in out.getvalue()
 
 
 def test_colons_around_letters_make_no_picture(tmp_path, monkeypatch, capsys):

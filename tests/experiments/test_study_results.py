@@ -34,6 +34,20 @@ def test_a_table_of_two_axes_has_the_mean_over_seeds_of_each_cell():
     assert results().table("attack", "rule")["flip"]["mean"] == table["mean"]["flip"]
 
 
+def test_a_table_is_printed_in_the_unit_of_its_figure():
+    assert str(results(failing={("mean", "flip", 2)}).table("rule", "attack")) == (
+        "Accuracy at the end, %\n"
+        "\n"
+        "rule          none                        flip\n"
+        "mean    91.0 ± 2.5  30.5 ± 6.4 (n 2, 1 failed)\n"
+        "median  81.0 ± 2.5                  71.0 ± 2.5\n"
+        "\n"
+        "Mean ± half of the 95 % interval (Student's t) over seeds; n = 3 unless a cell says otherwise."
+    )
+    assert repr(results(seeds=1).table("rule")).endswith("median      75.0\n\nOne seed in each cell, so no interval.")
+    assert str(Results("empty", {"rule": ()}, ()).table("rule")).startswith("Accuracy at the end, %")
+
+
 def test_over_other_axes_each_seed_counts_once():
     found = results().table("rule")["mean"]["accuracy"]
     assert found.mean == pytest.approx(0.61)

@@ -138,6 +138,17 @@ def test_the_card_of_a_notebook_is_short_and_says_the_outcome():
     assert len(repr(record)) < 200
 
 
+def test_a_summary_is_printed_in_a_few_lines():
+    found = simulate(dataclasses.replace(PLAN, until=Until(60))).summary
+    lines = str(found).splitlines()
+    assert lines[:2] == ["RFFL, Rescale x 1", "  outcome         finished after 60 steps"]
+    (bad,) = (i for i, client in found.clients.items() if client.excluded)
+    assert f"  excluded        1: {bad}" in lines
+    assert len(lines) < 15
+    assert str(summary(name="a\nb", status="stopped", error="x" * 999)).splitlines()[0] == "a\\nb"
+    assert max(map(len, str(summary(status="stopped", error="x" * 999)).splitlines())) < 200
+
+
 def test_what_clients_and_authors_of_runs_write_is_only_text_in_the_card():
     hostile = "<script>alert(1)</script>" + "x" * 10_000
     clients = {

@@ -17,10 +17,10 @@ from phalanx.runs.reports import spread
 def progress_bar(console: Console) -> Iterator[Progress]:
     """Return a display with a bar for each run; only the results if the output is no terminal."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from phalanx.core import InfeasibleError
 from phalanx.experiments.grid import Labels
 from phalanx.experiments.sought import Sought
-from phalanx.experiments.statistics import Estimate, PairedTest, holm, paired
+from phalanx.experiments.statistics import Estimate, EstimateTable, PairedTest, holm, paired
 from phalanx.experiments.trace import Trace
 from phalanx.installation import optional
 from phalanx.runs.plan import Run
@@ -89,9 +89,14 @@ class Row:
             metric: its name.
             target: the accuracy of `steps_to_target` and `seconds_to_target`.
         """
-        if metric not in METRICS:
-            raise InfeasibleError(f"There is no metric {metric}. There are: {', '.join(METRICS)}.")
-        return None if self.trace.failed else METRICS[metric].of(self.trace, target)
+        figure = _metric(metric)
+        return None if self.trace.failed else figure.of(self.trace, target)
+
+
+def _metric(name: str) -> Metric:
+    if name not in METRICS:
+        raise InfeasibleError(f"There is no metric {name}. There are: {', '.join(METRICS)}.")
+    return METRICS[name]
 
 
 @dataclass(frozen=True)
@@ -166,8 +171,8 @@ class Results:
 
     def table(
         self, rows: str, columns: str | None = None, metric: str = "accuracy", at: Mapping[str, str] | None = None
-    ) -> dict[str, dict[str, Estimate]]:
-        """Return the estimates of a figure, by the values of two axes.
+    ) -> EstimateTable:
+        """Return the estimates of a figure, by the values of two axes: a mapping, shown as a table.
 
         Args:
             rows: the axis of the rows.
@@ -178,6 +183,7 @@ class Results:
         here = self.where(at or {})
         for axis in filter(None, (rows, columns)):
             self._check(axis)
+        figure = _metric(metric)
         out = dict[str, dict[str, Estimate]]()
         for row in self.axes[rows]:
             of_row = [one for one in here if one.labels[rows] == row]
@@ -185,7 +191,7 @@ class Results:
                 column: [one for one in of_row if one.labels[columns] == column] for column in self.axes[columns]
             }  # fmt: skip
             out[row] = {column: self.estimate(found, metric) for column, found in inner.items()}
-        return out
+        return EstimateTable(out, rows, figure.title, figure.scale)
 
     def tests(self, axis: str, metric: str = "accuracy", at: Mapping[str, str] | None = None) -> list[PairedTest]:
         """Return paired t tests between all pairs of values of an axis, the smallest p first.

@@ -2,9 +2,12 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+
+from typing_extensions import override
 
 CONFIDENCE = 0.95
 
@@ -44,6 +47,55 @@ class Estimate:
         half = "" if self.high is None else f" ± {scale * (self.high - self.mean):.{decimals}f}"
         failed = f", {self.failed} failed" if self.failed else ""
         return f"{scale * self.mean:.{decimals}f}{half} (n {self.n}{failed})"
+
+
+class EstimateTable(dict[str, dict[str, Estimate]]):
+    """Estimates by row and column: a mapping that is shown as a table.
+
+    Args:
+        found: the estimates, by the names of row and column.
+        axis: the name of the rows.
+        title: of the figure.
+        scale: the factor by which figures are shown.
+    """
+
+    def __init__(self, found: Mapping[str, dict[str, Estimate]], axis: str, title: str, scale: float) -> None:
+        super().__init__(found)
+        self.axis, self.title, self.scale = axis, title, scale
+
+    @property
+    def usual(self) -> int:
+        """The number of seeds of most cells."""
+        counts = Counter(e.n for inner in self.values() for e in inner.values() if e.n)
+        return counts.most_common(1)[0][0] if counts else 0
+
+    def texts(self) -> list[list[str]]:
+        """Return the rows as text: the name, then the cells; a number of seeds only where it is not the usual one."""
+        seeds = f" (n {self.usual})"
+        return [
+            [row, *(e.text(self.scale) if e.failed else e.text(self.scale).removesuffix(seeds) for e in inner.values())]
+            for row, inner in self.items()
+        ]
+
+    @property
+    def legend(self) -> str:
+        """The meaning of the cells."""
+        if self.usual < 2:
+            return "One seed in each cell, so no interval."
+        return (
+            f"Mean ± half of the 95 % interval (Student's t) over seeds; n = {self.usual} unless a cell says otherwise."
+        )
+
+    @override
+    def __repr__(self) -> str:
+        columns = list(next(iter(self.values()), {}))
+        rows = [[self.axis, *columns], *self.texts()]
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join([row[0].ljust(wide[0]), *(cell.rjust(w) for cell, w in zip(row[1:], wide[1:], strict=True))])
+            for row in rows
+        ]
+        return "\n".join([self.title, "", *lines, "", self.legend])
 
 
 @cache

@@ -38,7 +38,12 @@ class ProgressBar:
     def __enter__(self) -> "ProgressBar":
         self._cell = _notebook_cell()
         if self._cell is None:
-            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+            columns = (
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}", markup=False),
+                TimeElapsedColumn(),
+            )
             self._display = Display(*columns)
             self._task = self._display.add_task("", total=self._total)
             self._display.start()

@@ -118,27 +118,12 @@ def curve(history: Iterable[StepRecord], metric: str) -> list[tuple[int, float]]
 
 def html(name: str, summary: Summary, history: Sequence[StepRecord]) -> str:
     """Return a short card of a record for notebooks: the outcome and the curve of its accuracy."""
-    final, best = summary.final, summary.best
-    excluded = [i for i, client in summary.clients.items() if client.excluded]
-    bad = sum(client.byzantine is True for client in summary.clients.values())
-    rows = {
-        "outcome": f"{summary.status} after {plural(summary.steps, 'step')}",
-        "why": summary.error or "",
-        "accuracy": f"{percent(final.accuracy)} (best {percent(best.accuracy)}, step {best.step})",
-        "loss": "" if final.loss is None else f"{final.loss:.4f}",
-        "attack": "" if final.attack_success is None else f"succeeds on {percent(final.attack_success)}",
-        "clients": plural(len(summary.clients), "client") + (f", {bad} Byzantine" if bad else ""),
-        "excluded": (f"{len(excluded)}: " if excluded else "none") + _some(excluded),
-        "unused updates": _unused(summary),
-        "reported": _reported(history),
-        "promise": summary.promise.text[0] if summary.promise is not None else "",
-        "found before": " ".join(summary.findings),
-        "took": f"{summary.wall_seconds:.1f} s",
-    }
+    rows = {**summary.in_words, "reported": _reported(history)}
     left, top = 'style="text-align:left"', 'style="vertical-align:top"'
-    shown_rows = [(title, value) for title, value in rows.items() if value]
     lines = "".join(
-        f"<tr {top}><th {left}>{title}</th><td {left}>{_text(value)}</td></tr>" for title, value in shown_rows
+        f"<tr {top}><th {left}>{title}</th><td {left}>{_text(value)}</td></tr>"
+        for title, value in rows.items()
+        if value
     )
     return (
         f'<div style="display:flex;gap:1.5em;align-items:center"><div><b>{_text(name)}</b>'
@@ -148,15 +133,6 @@ def html(name: str, summary: Summary, history: Sequence[StepRecord]) -> str:
 
 def _text(value: str) -> str:
     return escape(shown(value, 160))
-
-
-def _some(clients: Sequence[int], most: int = 12) -> str:
-    return ", ".join(map(str, clients[:most])) + (", ..." if len(clients) > most else "")
-
-
-def _unused(summary: Summary) -> str:
-    shares = {"Byzantine": summary.filtered.byzantine, "honest": summary.filtered.honest}
-    return ", ".join(f"{percent(share)} of {who} clients" for who, share in shares.items() if share)
 
 
 def _reported(history: Iterable[StepRecord]) -> str:

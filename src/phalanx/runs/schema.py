@@ -10,14 +10,17 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators.influence import Influence
 from phalanx.core import ClientReport, Verdict
 from phalanx.engine.suspicion import Conduct
 from phalanx.runs.provenance import Provenance
 from phalanx.training.evaluation import Metrics
+from phalanx.wording import percent, plural, shown
 
 SCHEMA = 2
+NAMED = 12  # excluded clients that a summary in words names
 
 Status = Literal["finished", "failed", "stopped"]
 
@@ -327,6 +330,34 @@ class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCH
     remarks: tuple[str, ...] = ()
     promise: PromiseRecord | None = None
     findings: tuple[str, ...] = ()
+
+    @property
+    def in_words(self) -> dict[str, str]:
+        """The outcome, by title; what does not apply is left out."""
+        final, best = self.final, self.best
+        excluded = [i for i, client in self.clients.items() if client.excluded]
+        bad = sum(client.byzantine is True for client in self.clients.values())
+        unused = {"Byzantine": self.filtered.byzantine, "honest": self.filtered.honest}
+        rows = {
+            "outcome": f"{self.status} after {plural(self.steps, 'step')}",
+            "why": self.error or "",
+            "accuracy": f"{percent(final.accuracy)} (best {percent(best.accuracy)}, step {best.step})",
+            "loss": "" if final.loss is None else f"{final.loss:.4f}",
+            "attack": "" if final.attack_success is None else f"succeeds on {percent(final.attack_success)}",
+            "clients": plural(len(self.clients), "client") + (f", {bad} Byzantine" if bad else ""),
+            "excluded": (f"{len(excluded)}: " if excluded else "none") + ", ".join(map(str, excluded[:NAMED])),
+            "unused updates": ", ".join(f"{percent(share)} of {who} clients" for who, share in unused.items() if share),
+            "promise": self.promise.text[0] if self.promise is not None else "",
+            "found before": " ".join(self.findings),
+            "took": f"{self.wall_seconds:.1f} s",
+        }
+        rows["excluded"] += ", ..." if len(excluded) > NAMED else ""
+        return {title: value for title, value in rows.items() if value}
+
+    @override
+    def __repr__(self) -> str:
+        """Return the outcome in a few lines; the fields have the rest."""
+        return "\n".join([shown(self.name), *(f"  {k:<14}  {shown(v, 160)}" for k, v in self.in_words.items())])
 
 
 # JSON

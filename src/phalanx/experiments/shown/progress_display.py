@@ -30,10 +30,10 @@ class Display:
         self._said = set[str]()
         self._begun = time.monotonic()
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
         )
         terminal = self.console.is_terminal
         self._bars = Progress(*columns, console=self.console, disable=not terminal, transient=True)
@@ -67,7 +67,7 @@ class Display:
         if isinstance(event, Began):
             self.shares[event.run] = 0.0
             name = self.names[event.plan.identity]
-            self._tasks[event.run] = self._bars.add_task(escape(name), total=1.0, note="")
+            self._tasks[event.run] = self._bars.add_task(name, total=1.0, note="")
         elif isinstance(event, Advanced):
             self.shares[event.run] = event.share
             self._bars.update(self._tasks[event.run], completed=event.share)

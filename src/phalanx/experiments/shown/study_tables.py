@@ -3,7 +3,6 @@
 import csv
 import io
 import itertools
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -56,30 +55,14 @@ def heading(results: Results, metric: str, at: Mapping[str, str]) -> str:
 def estimates(results: Results, metric: str = "accuracy", at: Mapping[str, str] | None = None) -> Flat:
     """Return the table of a figure by the first two axes."""
     rows, columns = axes_of(results)
-    found, scale = results.table(rows, columns, metric, at), METRICS[metric].scale
-    counts = Counter(e.n for inner in found.values() for e in inner.values() if e.n)
-    usual = counts.most_common(1)[0][0] if counts else 0
+    found = results.table(rows, columns, metric, at)
     names = [METRICS[metric].title] if columns is None else list(results.axes[columns])
-    body = [[row, *(cell(e, usual, scale) for e in inner.values())] for row, inner in found.items()]
-    notes = [legend(usual)]
+    body, notes = found.texts(), [found.legend]
     if metric.endswith("_target"):
         body = [[text.replace("failed", "not reached") for text in row] for row in body]
         notes.append("The mean is over the seeds that reached the target.")
     right = [False, *[True] * len(names)]
     return Flat(heading(results, metric, at or {}), [rows, *names], body, notes, right)
-
-
-def cell(estimate: Estimate, usual: int, scale: float) -> str:
-    """Return an estimate as text; the number of seeds only if it is not the usual one."""
-    text = estimate.text(scale)
-    return text.removesuffix(f" (n {usual})") if not estimate.failed else text
-
-
-def legend(usual: int) -> str:
-    """Return the meaning of the cells."""
-    if usual < 2:
-        return "One seed in each cell, so no interval."
-    return f"Mean ± half of the 95 % interval (Student's t) over seeds; n = {usual} unless a cell says otherwise."
 
 
 def paired_tests(results: Results, metric: str = "accuracy") -> Flat | None:
@@ -91,7 +74,7 @@ def paired_tests(results: Results, metric: str = "accuracy") -> Flat | None:
     rows = [
         [
             f"{test.first} – {test.second}",
-            cell(test.difference, test.difference.n, scale),
+            test.difference.text(scale).removesuffix(f" (n {test.difference.n})"),
             str(test.difference.n),
             _p(test.p),
             _p(test.adjusted),
