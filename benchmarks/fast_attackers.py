@@ -26,7 +26,7 @@ from phalanx.simulation import Lognormal
 from phalanx.weighting import Ignore, Preprocess, Truncate
 
 SIZES: Mapping[str, Preprocess] = {
-    "population": Truncate(0.25, 0.35),
+    "population": Truncate.as_published(0.25, 0.35),
     "subset": Truncate(0.25, 0.35, scope="subset"),
     "subset, alpha_star=0.49": Truncate(0.25, 0.49, scope="subset"),
     "Ignore": Ignore(),

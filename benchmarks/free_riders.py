@@ -1,6 +1,6 @@
 """What free riders earn, with and without `Unsent`: the tables of docs/fairness.md.
 
-python benchmarks/free_riders.py [--seeds 5] [--algorithms NAME ...] [--rows NAME ...]
+python benchmarks/free_riders.py [--seeds 5] [--first 0] [--algorithms NAME ...] [--rows NAME ...]
 
 Ten honest clients hold 4, 20, 50, 90, 120, 150, 180, 220, 270 and 334 digits; another two attack.  The quota is a
 client's reputation over the largest one, its mean over the last third of the run; an excluded client has 0.  Each row:
@@ -181,6 +181,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--algorithms", nargs="*", choices=ALGORITHMS, default=[*ALGORITHMS])
     parser.add_argument("--rows", nargs="*", choices=ATTACKS, default=[*ATTACKS])
     options = parser.parse_args()
@@ -191,7 +192,7 @@ def main() -> None:
     for algorithm in options.algorithms:
         for name in options.rows:
             rows = list[tuple[float, float, float, float]]()
-            for seed in range(options.seeds):
+            for seed in range(options.first, options.first + options.seeds):
                 record = simulate(replace(plan(ALGORITHMS[algorithm]), attack=ATTACKS[name], seed=seed))
                 found, clients = quotas(record), record.summary.clients
                 honest = {i: q for i, q in found.items() if not clients[i].byzantine}

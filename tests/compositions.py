@@ -96,7 +96,7 @@ PREPROCESSING: dict[str, Preprocess | None] = {
     "as reported": AsReported(),
     "ignored": Ignore(),
     "truncated": Truncate(F / N, 0.4),
-    "truncated for each set": Truncate(F / N, 0.4, scope="subset"),
+    "truncated once": Truncate.as_published(F / N, 0.4),
 }
 PARTICIPATION = {
     "all": {},

@@ -26,7 +26,7 @@ RULES: Mapping[str, Aggregator] = {
 }
 WEIGHTS: Mapping[str, Preprocess] = {
     "declared": AsReported(),
-    "truncated": Truncate(alpha=0.1, alpha_star=0.5),
+    "truncated": Truncate.as_published(0.1, 0.5),
     "ignored": Ignore(),
 }
 PUBLISHED_AS = {"declared": "passthrough", "truncated": "truncate", "ignored": "ignore"}

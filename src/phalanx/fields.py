@@ -19,6 +19,7 @@ from typing_extensions import is_protocol
 
 R = TypeVar("R")
 INFINITE = "infinite"  # after a `Meta`: infinity is in the range
+LEFT_OUT = "left_out"  # in the metadata of a field: the value that identities leave out, where its default is another
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]

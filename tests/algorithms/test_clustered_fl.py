@@ -238,7 +238,7 @@ def test_truncation_is_by_the_sizes_of_each_cluster():
     liar's.  Of its four, one is to hold as much: 3 U* / 0.55 >= 10 ...: 45 % of 30 + U is U = 24.
     """
     sizes = {**dict.fromkeys(range(8), 10), **dict.fromkeys((8, 9, 10), 10), 11: 10**6}
-    algorithm = dataclasses.replace(AT_ONCE, preprocess=Truncate(0.15, 0.45))
+    algorithm = dataclasses.replace(AT_ONCE, preprocess=Truncate.as_published(0.15, 0.45))
     rows = [[2.0, 0.0]] * 8 + [[-2.0, 0.0]] * 4
     state, _ = begin(dataclasses.replace(algorithm, eps1=3.0), 12, sizes)
     state, _ = dataclasses.replace(algorithm, eps1=3.0).step(state, updates(rows))
@@ -406,7 +406,7 @@ def test_a_new_client_without_a_direction_stays_where_it_is():
 
 def test_a_new_client_stays_out_of_a_cluster_that_truncation_could_not_serve_with_it():
     """Of four clients one may be Byzantine and hold 0.3, by equal weights 0.25; of five it may be two, 0.4."""
-    algorithm = ClusteredFL(split_rounds=(1,), preprocess=Truncate(0.25, 0.3), aggregate=Median())
+    algorithm = ClusteredFL(split_rounds=(1,), preprocess=Truncate.as_published(0.25, 0.3), aggregate=Median())
     rows = [[2.0, 0.0]] * 4 + [[-2.0, 0.0]] * 4
     state, _ = once(algorithm, rows)
     assert state.clusters == {1: (0, 1, 2, 3), 2: (4, 5, 6, 7)}

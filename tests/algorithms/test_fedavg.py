@@ -39,7 +39,7 @@ def test_clients_that_did_not_report_have_no_weight_in_the_round():
 
 @pytest.mark.filterwarnings("ignore:Truncate:UserWarning")
 def test_who_joins_later_counts_from_the_next_round_and_truncation_is_found_anew():
-    algorithm = FedAvg(preprocess=Truncate(0.25, 0.4))
+    algorithm = FedAvg(preprocess=Truncate.as_published(0.25, 0.4))
     state, _ = algorithm.init(torch.zeros(1), {0: 1, 1: 1, 2: 1})
     state = algorithm.join(state, 3, 10**9)
     assert state.weights == {0: 1.0, 1: 1.0, 2: 1.0, 3: 2.0}  # no one of four may hold more than 2 of 5

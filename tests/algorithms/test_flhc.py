@@ -126,7 +126,7 @@ def test_who_joins_is_sent_the_joint_model_first():
 
 def test_who_finds_no_weights_in_the_nearest_cluster_stays_with_the_joint_model():
     """Attackers are at most 1 of 3 clients, and 2 of 4, who would hold half of the weight."""
-    algorithm = FLHC(rounds=0, clusters=2, preprocess=Truncate(0.3, 0.4))
+    algorithm = FLHC(rounds=0, clusters=2, preprocess=Truncate.as_published(0.3, 0.4))
     state, _ = round_of(algorithm, begin(algorithm, 8), GROUPS[:1] * 3 + GROUPS[2:3] * 5)
     state = algorithm.join(state, 9, 10)
     state, _ = round_of(algorithm, state, [[2.0, -0.1]], [9])

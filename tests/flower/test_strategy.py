@@ -295,7 +295,7 @@ def test_sizes_that_cannot_be_truncated_change_nothing_until_enough_nodes_have_a
     _, result = quickstart(strategy, HONEST, rounds=2)
     assert len(result.arrays) == 0
     assert strategy.invalid == {1: {}, 2: {}}
-    assert "round lost: alpha = 0.1" in next(iter(strategy.verdicts[2].values())).reason
+    assert "round lost: 1 attacker of 4 clients" in next(iter(strategy.verdicts[2].values())).reason
     assert all(f"round {r} changes nothing" in caplog.text for r in (1, 2))
     start, result = quickstart(strategy, [quickstart_client(i) for i in range(5)])
     assert moved(start, result) == pytest.approx(3.0, abs=1e-5)

@@ -18,7 +18,7 @@ from phalanx.training import Evaluation
 from phalanx.weighting import AsReported, Ignore, Truncate
 from toys import Scripted, updates
 
-SUBSET = Truncate(2 / 12, 0.4, scope="subset")
+ONCE, SUBSET = Truncate.as_published(2 / 12, 0.4), Truncate(2 / 12, 0.4, scope="subset")
 
 
 def f_of(algorithm, clients=12, **setting):
@@ -41,7 +41,7 @@ def test_of_a_cluster_of_which_some_are_drawn_two_can_answer():
 
 def test_a_benign_cluster_can_be_of_four_where_answers_are_lost():
     equal = dict.fromkeys(range(12), 100)
-    for preprocess, f in ((Ignore(), 3), (Truncate(2 / 12, 0.4), 2)):
+    for preprocess, f in ((Ignore(), 3), (Truncate.as_published(2 / 12, 0.4), 2)):
         algorithm = ByzantineCFL(aggregate=Median(), preprocess=preprocess)
         assert f_of(algorithm, sizes=equal) == f
         assert f_of(algorithm, sizes=equal, lossy=True) == 0
@@ -49,7 +49,7 @@ def test_a_benign_cluster_can_be_of_four_where_answers_are_lost():
 
 @pytest.mark.parametrize(
     "algorithm",
-    [Quorum(FedAvg(Median(), Truncate(2 / 12, 0.4)), 7), Catalyst(2, quorum=7, preprocess=Truncate(2 / 12, 0.4))],
+    [Quorum(FedAvg(Median(), ONCE), 7), Catalyst(2, quorum=7, preprocess=ONCE)],
     ids=str,
 )
 def test_clients_that_join_can_report_anything(algorithm):
@@ -118,10 +118,18 @@ def test_a_majority_is_counted_among_those_who_are_enrolled():
 
 
 def test_truncation_over_the_population_promises_nothing_of_a_quorum_whatever_is_reported():
-    algorithm = Quorum(FedAvg(Median(), Truncate(2 / 12, 0.4)), 7)
+    algorithm = Quorum(FedAvg(Median(), ONCE), 7)
     assert f_of(algorithm) == 0
     lied = dict.fromkeys(range(10), 100) | {10: 10**9, 11: 10**9}
     assert promise(algorithm, Setting(12, lied)).f == 1, "one of them holds less than a half of seven"
+
+
+def test_the_default_of_truncation_bounds_whatever_is_aggregated():
+    for algorithm in (Quorum(FedAvg(Median(), Truncate(2 / 12, 0.4)), 7), FedAvg(Median(), Truncate(2 / 12, 0.4))):
+        assert f_of(algorithm, lossy=True, joins=True) == 2
+    with pytest.raises(InfeasibleError, match=r"No round can be weighed: 2 attackers of 4.*set drawn to 4\.$"):
+        promise(FedAvg(Median(), Truncate(2 / 40, 0.4)), Setting(40, drawn=4))
+    assert f_of(FedAvg(Median(), Truncate(2 / 40, 0.4, drawn=4)), clients=40, drawn=4) == 2
 
 
 def test_parts_keep_the_number_of_attackers():

@@ -30,7 +30,7 @@ from toys import Scripted, remarks
 
 EQUAL = dict.fromkeys(range(20), 72)
 LIED = dict.fromkeys(range(15), 72) | dict.fromkeys(range(15, 20), 10**6)
-POPULATION, SUBSET = Truncate(0.25, 0.35), Truncate(0.25, 0.35, "subset")
+POPULATION, SUBSET = Truncate.as_published(0.25, 0.35), Truncate(0.25, 0.35, "subset")
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_the_smallest_set(algorithm, size, name, full):
 )
 def test_truncation_over_the_population_says_that_it_does_not_hold_for_less(algorithm, where):
     (remark,) = remarks(algorithm, LIED)
-    assert remark.startswith("Truncate(0.25, 0.35) bounds what attackers hold of all 20 clients, not of a ")
+    assert remark.startswith("Truncate(0.25, 0.35, population) bounds what attackers hold of all 20 clients, not of a ")
     assert where in remark
     assert 'Set scope to "subset", which is feasible with ' in remark
-    feasible = Truncate(0.25, 0.49)
+    feasible = Truncate.as_published(0.25, 0.49)
     (remark,) = remarks(Quorum(FedAvg(Median(), feasible), k=11), LIED)
     assert remark.endswith('Set scope to "subset".')
 
@@ -194,7 +194,7 @@ def test_cohorts_are_made_for_fewer_attackers_than_there_are():
 
 
 def test_clusters_can_hold_all_attackers():
-    (remark,) = remarks(ClusteredFL(aggregate=Median(), preprocess=Truncate(0.25, 0.45)), EQUAL)
+    (remark,) = remarks(ClusteredFL(aggregate=Median(), preprocess=Truncate.as_published(0.25, 0.45)), EQUAL)
     assert "5 attackers of 20 clients can be in one cluster. Set scope" in remark
     (remark,) = remarks(ClusteredFL(aggregate=Median(), preprocess=Truncate(0.25, 0.45, "subset")), EQUAL)
     assert remark.startswith("A cluster of 1 is lost: 1 attacker of 1 client")
@@ -209,7 +209,7 @@ def test_rounds_drawn_at_random_have_a_probability():
     """10 of 100 attack, 10 are drawn; with equal sizes 4 of them hold .4, and 5 hold .5."""
     sizes, chance = dict.fromkeys(range(100), 10), sum(comb(10, x) * comb(90, 10 - x) for x in range(5, 11))
     chance /= comb(100, 10)
-    (remark,) = remarks(FedAvg(Median(), Truncate(0.1, 0.45)), sizes, asked=10)
+    (remark,) = remarks(FedAvg(Median(), Truncate.as_published(0.1, 0.45)), sizes, asked=10)
     assert (
         f"in a round of 10 drawn at random 5 or more of 10 attackers take part with probability {chance:.2g}," in remark
     )
@@ -218,7 +218,7 @@ def test_rounds_drawn_at_random_have_a_probability():
     assert remarks(FedAvg(Median(), drawn), sizes, asked=10) == ()
     with pytest.raises(InfeasibleError, match=r"counts on 10 clients drawn .*, and 12 are\. Set drawn to 12"):
         remarks(FedAvg(Median(), drawn), sizes, asked=12)
-    assert remarks(FedAvg(Median(), Truncate(0.1, 0.45)), sizes, asked=50) == (), "all 10 attackers hold 0.2 of 50"
+    assert remarks(FedAvg(Median(), Truncate.as_published(0.1, 0.45)), sizes, asked=50) == (), "all 10 attackers hold 0.2 of 50"
     (remark,) = remarks(FedAvg(Median(), drawn), sizes, asked=10, lossy=True)
     assert "if some cannot be reached, more attackers are drawn" in remark
 
@@ -253,7 +253,7 @@ def test_updates_of_several_rounds_meet_more_attackers_than_one_draw_brings():
         (FLAME(f=7), True, "13 are left, and every such round is lost: FLAME needs at least 2f + 1 = 15 clients"),
         (FedAvg(Median(), Truncate(0.25, 0.3, "subset")), True, "If 5 of 20 clients stay silent, the round is lost"),
         (FedAvg(Median(), Truncate(0.25, 0.34, "subset")), True, ""),
-        (FedAvg(Median(), Truncate(0.25, 0.45)), True, "of a round in which some clients do not answer they can hold"),
+        (FedAvg(Median(), Truncate.as_published(0.25, 0.45)), True, "of a round in which some clients do not answer they can hold"),
     ],
     ids=str,
 )

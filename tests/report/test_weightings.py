@@ -82,12 +82,11 @@ def test_largest_client_in_one_sentence() -> None:
         "Byzantine client 8 reported 10,000,000 examples, 99.991 % of all; truncated at 850 it would hold 47.2 %."
         " Of 20 clients, 1 reported more than that bound.",
     )
-    assert "; truncated at 850 it held 47.2 %." in sentences(read(TWENTY, FedAvg(preprocess=Truncate())))[1]
-    per_cohort = sentences(read(TWENTY, FedAvg(preprocess=Truncate(scope="cohort"))))
-    assert (
-        "in each step for the clients that took part in it. What follows is for all clients together." in per_cohort[0]
-    )
-    assert "it would hold 47.2 %" in per_cohort[1]
+    assert "; truncated at 850 it held 47.2 %." in sentences(read(TWENTY, FedAvg(preprocess=Truncate.as_published(0.1, 0.5))))[1]
+    for preprocess in (Truncate(), Truncate(scope="cohort")):
+        each = sentences(read(TWENTY, FedAvg(preprocess=preprocess)))
+        assert "in each step for the clients that took part in it. What follows is for all clients together." in each[0]
+        assert "it would hold 47.2 %" in each[1]
 
 
 def test_clients_of_one_size_share_a_sentence() -> None:
@@ -107,7 +106,7 @@ def test_nothing_to_truncate_says_why() -> None:
         "Nothing would be truncated: the largest 10 % of the clients (2 of 20) reported 10.0 % of all examples, which"
         " is no more than alpha_star = 0.5."
     )
-    own = read(EVEN, FedAvg(preprocess=Truncate(alpha=0.3, alpha_star=0.4)))
+    own = read(EVEN, FedAvg(preprocess=Truncate.as_published(0.3, 0.4)))
     assert sentences(own)[1].startswith(
         "Nothing was truncated: the largest 30 % of the clients (6 of 20) reported 30.0 %"
     )
@@ -146,7 +145,7 @@ def test_infeasible_in_the_words_of_the_library() -> None:
         ),
         (ByzantineCFL(), "uniform", "This run gave all clients the same weight, whatever they reported: Ignore()."),
         (ByzantineCFL(preprocess=AsReported()), "reported", "This run weighed clients by the sizes"),
-        (FedAvg(preprocess=Truncate(0.2, 0.3)), "truncated", "Truncate(alpha=0.2, alpha_star=0.3, scope=population, "),
+        (FedAvg(preprocess=Truncate.as_published(0.2, 0.3)), "truncated", "Truncate(alpha=0.2, alpha_star=0.3, scope=population, "),
         (
             FoolsGold(),
             "",

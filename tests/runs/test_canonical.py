@@ -14,7 +14,7 @@ import yaml
 
 from phalanx import Algorithm, Guard, LocalSGD, Run, Until
 from phalanx.aggregators import Mean, Median, TrimmedMean
-from phalanx.algorithms import AFLGuard, ByzantineCFL, FedAsync, FedAvg
+from phalanx.algorithms import AFLGuard, BASGD, ByzantineCFL, FedAsync, FedAvg
 from phalanx.algorithms.staleness import Hinge, Polynomial
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
 from phalanx.cli.main import main
@@ -124,6 +124,14 @@ def test_identity_changes_with_every_field(path):
 def test_no_two_of_them_share_an_identity():
     found = {run.identity for run in VARIANTS.values()} | {RICH.identity}
     assert len(found) == len(VARIANTS) + 1
+
+
+def test_a_run_that_says_the_scope_has_the_identity_from_before_the_default_changed():
+    """Runs of releases whose default was "population" keep their identity; a run by the new default has its own."""
+    assert canonical(Truncate.as_published(0.1, 0.4))["init_args"] == {"alpha_star": 0.4}
+    assert canonical(Truncate(0.1, 0.4))["init_args"] == {"alpha_star": 0.4, "scope": None}
+    said = Run(BASGD(3, preprocess=Truncate.as_published(0.1, 0.4)))
+    assert Run(BASGD(3, preprocess=Truncate(0.1, 0.4))).identity == said.identity, "updates one at a time: as before"
 
 
 def test_the_examples_of_the_server_are_told_apart():

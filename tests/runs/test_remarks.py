@@ -29,7 +29,7 @@ LIE = Together(ReportSize(10**6), LabelFlip(0, 1))
 
 @pytest.mark.filterwarnings("ignore:Truncate")
 def test_the_record_and_the_report_repeat_what_the_run_said(tmp_path):
-    algorithm = Catalyst(3, aggregate=TrimmedMean(0.4), preprocess=Truncate(0.25, 0.4))
+    algorithm = Catalyst(3, aggregate=TrimmedMean(0.4), preprocess=Truncate.as_published(0.25, 0.4))
     plan = dataclasses.replace(SMALL, algorithm=algorithm, until=Until(20))
     with pytest.warns(UserWarning, match="not of a quorum of 7: there 3 attackers can hold") as caught:
         record = simulate(plan, folder=tmp_path)
@@ -38,7 +38,7 @@ def test_the_record_and_the_report_repeat_what_the_run_said(tmp_path):
     assert not any(step.remarks for step in record.history[1:])
     assert Record.load(tmp_path) == record
     page = write([record], tmp_path / "report.html", "A run").read_text()
-    assert "Warning: Truncate(0.25, 0.4) bounds what attackers hold of all 12 clients" in page
+    assert "Warning: Truncate(0.25, 0.4, population) bounds what attackers hold of all 12 clients" in page
     quiet = simulate(dataclasses.replace(SMALL, algorithm=FedAvg(Median(), Truncate(0.25, 0.4))), folder=tmp_path)
     assert quiet.summary.remarks == ()
     assert '"remarks"' not in (tmp_path / "summary.json").read_text()

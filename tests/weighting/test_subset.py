@@ -180,7 +180,7 @@ def test_settings_out_of_range():
     with pytest.raises(ValueError, match="infeasible must be one of 'hold', 'unweighted'"):
         bad.__post_init__()
     with pytest.raises(ValueError, match='drawn needs the scope "subset", got 5'):
-        Truncate(drawn=5)
+        Truncate(scope="cohort", drawn=5)
     with pytest.raises(ValueError, match="drawn must be at least 1"):
         Truncate(scope="subset", drawn=0)
     for delta in (0.0, 1.0, math.nan):

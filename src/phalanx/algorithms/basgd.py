@@ -44,7 +44,7 @@ from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.momentum import MomentumClient
-from phalanx.algorithms.rounds import Weighted, check_scope, relative_weights
+from phalanx.algorithms.rounds import Weighted, relative_weights, weigh_all
 from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict, lost_verdicts
 from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.promises.promise_watch import combine
@@ -124,7 +124,7 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
                 f"reassign_after must be at least the number of buffers, {self.buffers}, got {self.reassign_after}: "
                 "no fewer arrivals can fill them."
             )
-        check_scope(self.preprocess, "BASGD")
+        weigh_all(self)
 
     @classmethod
     def as_in_catalyst(cls, f: int) -> "BASGD":

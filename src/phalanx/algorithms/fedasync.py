@@ -20,7 +20,7 @@ from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.algorithms.arrivals import age_in_words, one_by_one
-from phalanx.algorithms.rounds import Weighted, check_scope, relative_weights
+from phalanx.algorithms.rounds import Weighted, relative_weights, weigh_all
 from phalanx.algorithms.staleness import Polynomial, Staleness
 from phalanx.core import Updates, Vector, Verdict
 from phalanx.weighting import Ignore, Preprocess
@@ -57,7 +57,7 @@ class FedAsync(Weighted[FedAsyncState]):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_scope(self.preprocess, "FedAsync")
+        weigh_all(self)
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAsyncState, Set[int]]:

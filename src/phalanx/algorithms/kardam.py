@@ -53,7 +53,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Median
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
-from phalanx.algorithms.rounds import Weighted, check_scope, relative_weights
+from phalanx.algorithms.rounds import Weighted, relative_weights, weigh_all
 from phalanx.algorithms.staleness import Exponential, Staleness
 from phalanx.core import InfeasibleError, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeInt, PositiveFloat, PositiveInt
@@ -158,7 +158,7 @@ class Kardam(Weighted[KardamState]):
             raise ValueError(
                 f"server_lr must be at most 1 where models are mixed, as it is a weight, got {self.server_lr}."
             )
-        check_scope(self.preprocess, "Kardam")
+        weigh_all(self)
 
     @classmethod
     def as_in_catalyst(cls, f: int, a: float = 0.1) -> "Kardam":

@@ -461,7 +461,7 @@ def with_attackers(algorithm: Algorithm[Any], clients: int) -> Algorithm[Any]:
     if isinstance(algorithm, Wrapper):
         return replace(algorithm, algorithm=with_attackers(algorithm.algorithm, clients))
     preprocess = getattr(algorithm, "preprocess", None)
-    if not isinstance(preprocess, Truncate) or preprocess.scope != "subset":
+    if not isinstance(preprocess, Truncate) or not preprocess.of_any:
         return algorithm
     found: Algorithm[Any] = replace(algorithm, preprocess=preprocess.fixed(clients))  # type: ignore[type-var]
     return found

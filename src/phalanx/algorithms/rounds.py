@@ -80,13 +80,19 @@ def relative_weights(weights: Mapping[int, float], clients: Collection[int]) -> 
     return {i: weights[i] / largest for i in clients}
 
 
-def check_scope(preprocess: Preprocess, name: str) -> None:
-    """Raise ValueError if weights are to be made of the clients of each step, where a step has one client only."""
-    if preprocess.scope != "population":
+def weigh_all(algorithm: Any) -> None:
+    """Have an algorithm that is being made, and uses updates one at a time, weigh clients by the sizes of all.
+
+    Raises:
+        ValueError: weights are to be made of the clients of each step, where a step has one client only.
+    """
+    found: Preprocess = algorithm.preprocess.one_by_one()
+    if found.scope != "population":
         raise ValueError(
-            f"{name} uses updates one at a time: among the clients of a step, one, weights mean nothing. Set scope to "
-            '"population".'
+            f"{algorithm.title} uses updates one at a time: among the clients of a step, one, weights mean nothing. "
+            'Set scope to "population".'
         )
+    object.__setattr__(algorithm, "preprocess", found)
 
 
 def verdicts_of(updates: Updates, weights: Weights, choice: Choice | None, remark: str = "") -> dict[int, Verdict]:

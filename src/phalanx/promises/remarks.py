@@ -28,7 +28,7 @@ def refuse(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: S
     if truncate.scope == "cohort":
         for _ in _cohort(truncate, sizes, whole, _drawn(algorithm, setting)):
             pass
-    if truncate.scope == "subset":
+    if truncate.of_any:
         _refuse_subset(truncate, sizes, whole, _drawn(algorithm, setting))
 
 
@@ -55,7 +55,7 @@ def remarks(
                 found += _population(preprocess, sizes, whole, drawn, lossy=lossy)
         if preprocess.scope == "cohort":
             found += _cohort(preprocess, sizes, whole, drawn)
-        if preprocess.scope == "subset":
+        if preprocess.of_any:
             found += _subset(preprocess, sizes, whole, lossy=lossy)
     if isinstance(preprocess, AsReported) and setting.sizes is not None:
         found += reported(algorithm, sizes, whole)
@@ -227,7 +227,7 @@ def _remedy(preprocess: Truncate, f: int, n: int, whole: Pool) -> str:
 
 def named(preprocess: Truncate) -> str:
     """Return the truncation in words, as short as its options allow."""
-    scope = "" if preprocess.scope == "population" else f", {preprocess.scope}"
+    scope = "" if preprocess.scope is None else f", {preprocess.scope}"
     return f"Truncate({preprocess.alpha:g}, {preprocess.alpha_star:g}{scope})"
 
 
@@ -262,7 +262,9 @@ def _refuse_subset(preprocess: Truncate, sizes: Sizes, whole: Pool, drawn: int |
             f"meet in a {whole.name}. Set memory.reuse to 0, or drawn to null."
         )
     if preprocess.infeasible == "hold" and (why := _unbounded(preprocess, sizes, whole.full)):
-        raise InfeasibleError(f"No {whole.name} can be weighed: {why} For more clients, {whole.larger}.")
+        by_lot = dataclasses.replace(preprocess, drawn=drawn)
+        lot = "" if drawn is None or _unbounded(by_lot, sizes, whole.full) else f" For clients by lot, set drawn to {drawn}."
+        raise InfeasibleError(f"No {whole.name} can be weighed: {why} For more clients, {whole.larger}.{lot}")
 
 
 def _subset(preprocess: Truncate, sizes: Sizes, whole: Pool, *, lossy: bool) -> Iterator[str]:

@@ -83,7 +83,7 @@ class Weightings:
     @property
     def per_cohort(self) -> bool:
         """Whether the run made weights in each step, for the clients that took part in it."""
-        return self.preprocess.arguments.get("scope") in {"cohort", "subset"}
+        return bool(self.preprocess.arguments) and self.preprocess.arguments.get("scope", "population") != "population"
 
     @cached_property
     def bound(self) -> int | InfeasibleError:

@@ -5,7 +5,8 @@ import path of every class.  Its *canonical form* is what identifies it: fields 
 class goes by its public name.  So a new field with a default, a module that moves and a private class that gets another
 name change no identity.  A field that names a file is the SHA-256 of the file, if the property `file_digests` of its
 class says so.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all of them
-against a stored list, and whoever changes one raises `FORM`.
+against a stored list, and whoever changes one raises `FORM`, or names the old one in the metadata of the field, by
+`LEFT_OUT`: it is what is left out then, and the new default is written.
 
 Two runs with one canonical form are the same run, as long as the source of the classes that they name is the same:
 `source` tells.
@@ -27,7 +28,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from phalanx.fields import in_order
+from phalanx.fields import LEFT_OUT, in_order
 from phalanx.trust import reads_files
 
 T = TypeVar("T")
@@ -175,10 +176,12 @@ def _init_fields(kind: Any) -> tuple[tuple[str, str, Any], ...]:
 
 @cache
 def defaults(kind: Any) -> dict[str, Any]:
-    """Return the canonical forms of the defaults of a dataclass, by field; those without a default are left out."""
+    """Return the canonical forms of the fields of a dataclass that identities leave out: their defaults."""
     hints, found = {name: hint for name, _, hint in _init_fields(kind)}, dict[str, Any]()
     for f in dataclasses.fields(kind):
-        if f.init and f.default is not dataclasses.MISSING:
+        if f.init and LEFT_OUT in f.metadata:
+            found[field_name(f)] = canonical(f.metadata[LEFT_OUT], hints[f.name])
+        elif f.init and f.default is not dataclasses.MISSING:
             found[field_name(f)] = canonical(f.default, hints[f.name])
         elif f.init and f.default_factory is not dataclasses.MISSING:
             found[field_name(f)] = canonical(f.default_factory(), hints[f.name])

@@ -5,7 +5,7 @@ Algorithm 2, line 2, of Portnoy et al. (2020).  A size is reported once, at enro
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.errors import InfeasibleError
-from phalanx.fields import CheckedFields, NonNegativeInt, PositiveInt
+from phalanx.fields import LEFT_OUT, CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.weighting.sampling import drawn_attackers
 from phalanx.weighting.truncation import (
     attacker_share,
@@ -33,10 +33,11 @@ class Preprocess(CheckedFields, ABC):
 
     Its scope says which sizes it uses: those of the whole population, when a run begins and when a client joins; in
     each step those of the clients that take part in it ("cohort"); or in each step those of the worst clients, of all,
-    that could take part in one of as many ("subset").
+    that could take part in one of as many ("subset").  None is "subset", but for algorithms that use updates one at a
+    time, "population".
     """
 
-    scope: Scope = "population"
+    scope: Scope | None = "population"
 
     @abstractmethod
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
@@ -97,6 +98,10 @@ class Preprocess(CheckedFields, ABC):
             return Fraction(1)
         return exact(attacker_share(self(sizes), f, q))
 
+    def one_by_one(self) -> "Preprocess":
+        """Return it for an algorithm that uses updates one at a time: by the sizes of all clients."""
+        return self
+
     @property
     def holds(self) -> bool:
         """Whether a set of clients for which no bound is feasible is not aggregated."""
@@ -154,8 +159,9 @@ class Truncate(Preprocess):
     `alpha_star` to the share that the rule tolerates: below 1/2 for the median, at most beta for the trimmed mean.  The
     mean tolerates no attacker, and can be worse under attack with truncated sizes than with `Ignore`.
 
-    The guarantee is for all clients together ("population"), or for the clients of each step: whichever of all clients
-    these are ("subset"), or if no more than alpha of them are Byzantine ("cohort").
+    By default the guarantee is for whatever is aggregated.  With a scope it is for all clients together ("population",
+    the paper), or for the clients of each step: whichever of all clients these are ("subset"), or if no more than alpha
+    of them are Byzantine ("cohort").
 
     Args:
         alpha: largest share of the clients that may be Byzantine, in [0, 1). An attacker that enrols under several
@@ -163,7 +169,8 @@ class Truncate(Preprocess):
         alpha_star: largest share of the weight that Byzantine clients may have, in (0, 1).
         scope: "population": U* is computed once, for all clients that enrol. "cohort": U* is computed in each step, for
             the clients that take part in it; then alpha must hold for every cohort. "subset": U* is that for the worst
-            of all sets of as many clients as take part in the step, with alpha of all clients in it.
+            of all sets of as many clients as take part in the step, with alpha of all clients in it. null: "subset",
+            or "population" for an algorithm that uses updates one at a time.
         infeasible: treatment of a step for whose clients no bound is feasible; scopes "cohort" and "subset".
             "hold": it is not taken: an asynchronous algorithm waits for more updates, a round is lost. "unweighted":
             its clients weigh the same, without a guarantee, and verdicts say so.
@@ -180,7 +187,7 @@ class Truncate(Preprocess):
 
     alpha: Annotated[float, Meta(ge=0, lt=1, description="it is a share of the clients")] = 0.1
     alpha_star: Annotated[float, Meta(gt=0, lt=1, description="it is a share of the weight")] = 0.5
-    scope: Scope = "population"
+    scope: Scope | None = field(default=None, metadata={LEFT_OUT: "population"})
     infeasible: Infeasible = "hold"
     drawn: PositiveInt | None = None
     delta: Annotated[float, Meta(gt=0, lt=1, description="it is a probability")] = 0.01
@@ -190,8 +197,22 @@ class Truncate(Preprocess):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("drawn", "f"):
-            if (given := getattr(self, name)) is not None and self.scope != "subset":
+            if (given := getattr(self, name)) is not None and not self.of_any:
                 raise ValueError(f'{name} needs the scope "subset", got {given} and {self.scope!r}.')
+
+    @classmethod
+    def as_published(cls, alpha: float, alpha_star: float) -> "Truncate":
+        """Return the paper's truncation, by one bound for all clients that enrol."""
+        return cls(alpha, alpha_star, "population")
+
+    @property
+    def of_any(self) -> bool:
+        """Whether the guarantee is for any clients that take part in a step."""
+        return self.scope is None or self.scope == "subset"
+
+    @override
+    def one_by_one(self) -> "Truncate":
+        return self if self.scope is not None else replace(self, scope="population")
 
     def most(self, population: int) -> int:
         """Return the largest number of Byzantine clients of so many that are enrolled."""
@@ -217,15 +238,15 @@ class Truncate(Preprocess):
         return f if self.drawn is None or f > self.most(clients) else min(f, self.attackers(clients))
 
     def fixed(self, population: int) -> "Truncate":
-        """Return a truncation that is made for as many attackers in any part of so many clients; scope "subset"."""
-        return self if self.scope != "subset" else replace(self, f=self.most(population))
+        """Return a truncation that is made for as many attackers in any part of so many clients, if for any."""
+        return self if not self.of_any else replace(self, f=self.most(population))
 
     @override
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
         return _truncated(sizes, truncation_bound(sizes, self.alpha, self.alpha_star))
 
     def attackers(self, population: int) -> int:
-        """Return the largest number of Byzantine clients in a step for which the scope "subset" is made.
+        """Return the largest number of Byzantine clients in a step for which the bound for any clients is made.
 
         Args:
             population: number of clients that are enrolled.
@@ -251,7 +272,7 @@ class Truncate(Preprocess):
         return limit
 
     def bound(self, sizes: Mapping[int, int], size: int) -> int:
-        """Return U* of the scope "subset".
+        """Return U* of any clients that take part in a step.
 
         Args:
             sizes: those of all clients.
@@ -274,15 +295,15 @@ class Truncate(Preprocess):
 
     def _feasible(self, enrolled: Mapping[int, float], clients: list[int]) -> dict[int, float]:
         """Return the weights; raise `InfeasibleError` if no bound is feasible."""
-        if self.scope != "subset" or not clients:
+        if not self.of_any or not clients:
             return super().among(enrolled, clients) if clients else {}
         U = self.bound({i: int(size) for i, size in enrolled.items()}, len(clients))
         return _truncated({i: int(enrolled[i]) for i in clients}, U)
 
     @override
     def within(self, sizes: Mapping[int, int], members: Iterable[int], clients: Iterable[int]) -> dict[int, float]:
-        """See `Preprocess`.  For the scope "subset" all attackers can be in one cluster, so that all sizes count."""
-        return super().within(sizes, sizes if self.scope == "subset" else members, clients)
+        """See `Preprocess`.  Where any clients count, all attackers can be in one cluster, so that all sizes do."""
+        return super().within(sizes, sizes if self.of_any else members, clients)
 
     @override
     def remark(self, enrolled: Mapping[int, float], clients: Iterable[int]) -> str:

@@ -200,7 +200,7 @@ DEFENCES: tuple[Defence, ...] = (
     algorithm("FedAvg, reported sizes", lambda s, _: FedAvg()),
     algorithm(
         "FedAvg(Median), truncated sizes",
-        lambda s, _: FedAvg(aggregate=Median(), preprocess=Truncate(max(s.share, 0.05), 0.499)),
+        lambda s, _: FedAvg(aggregate=Median(), preprocess=Truncate.as_published(max(s.share, 0.05), 0.499)),
     ),
     algorithm("FLTrust", lambda s, _: FLTrust()),
     algorithm("FLAME", lambda s, _: FLAME(f=s.f)),
