@@ -212,7 +212,9 @@ def test_who_waits_for_a_quorum_is_asked_again_after_a_split():
 
 
 def test_truncation_is_that_of_a_cluster():
-    algorithm = PerCluster(FedAvg(aggregate=Median(), preprocess=Truncate.as_published(0.25, 0.3)), min_turns=1, min_part_size=2)
+    algorithm = PerCluster(
+        FedAvg(aggregate=Median(), preprocess=Truncate.as_published(0.25, 0.3)), min_turns=1, min_part_size=2
+    )
     sizes = {**dict.fromkeys(range(4), 10), **dict.fromkeys(range(4, 7), 1000), 7: 10**6}
     state, _ = algorithm.init(torch.zeros(3), sizes)
     state, _ = algorithm.step(state, sent(state, range(8), algorithm))

@@ -218,7 +218,9 @@ def test_rounds_drawn_at_random_have_a_probability():
     assert remarks(FedAvg(Median(), drawn), sizes, asked=10) == ()
     with pytest.raises(InfeasibleError, match=r"counts on 10 clients drawn .*, and 12 are\. Set drawn to 12"):
         remarks(FedAvg(Median(), drawn), sizes, asked=12)
-    assert remarks(FedAvg(Median(), Truncate.as_published(0.1, 0.45)), sizes, asked=50) == (), "all 10 attackers hold 0.2 of 50"
+    assert remarks(FedAvg(Median(), Truncate.as_published(0.1, 0.45)), sizes, asked=50) == (), (
+        "all 10 attackers hold 0.2 of 50"
+    )
     (remark,) = remarks(FedAvg(Median(), drawn), sizes, asked=10, lossy=True)
     assert "if some cannot be reached, more attackers are drawn" in remark
 
@@ -253,7 +255,11 @@ def test_updates_of_several_rounds_meet_more_attackers_than_one_draw_brings():
         (FLAME(f=7), True, "13 are left, and every such round is lost: FLAME needs at least 2f + 1 = 15 clients"),
         (FedAvg(Median(), Truncate(0.25, 0.3, "subset")), True, "If 5 of 20 clients stay silent, the round is lost"),
         (FedAvg(Median(), Truncate(0.25, 0.34, "subset")), True, ""),
-        (FedAvg(Median(), Truncate.as_published(0.25, 0.45)), True, "of a round in which some clients do not answer they can hold"),
+        (
+            FedAvg(Median(), Truncate.as_published(0.25, 0.45)),
+            True,
+            "of a round in which some clients do not answer they can hold",
+        ),
     ],
     ids=str,
 )

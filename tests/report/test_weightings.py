@@ -82,7 +82,10 @@ def test_largest_client_in_one_sentence() -> None:
         "Byzantine client 8 reported 10,000,000 examples, 99.991 % of all; truncated at 850 it would hold 47.2 %."
         " Of 20 clients, 1 reported more than that bound.",
     )
-    assert "; truncated at 850 it held 47.2 %." in sentences(read(TWENTY, FedAvg(preprocess=Truncate.as_published(0.1, 0.5))))[1]
+    assert (
+        "; truncated at 850 it held 47.2 %."
+        in sentences(read(TWENTY, FedAvg(preprocess=Truncate.as_published(0.1, 0.5))))[1]
+    )
     for preprocess in (Truncate(), Truncate(scope="cohort")):
         each = sentences(read(TWENTY, FedAvg(preprocess=preprocess)))
         assert "in each step for the clients that took part in it. What follows is for all clients together." in each[0]
@@ -145,7 +148,11 @@ def test_infeasible_in_the_words_of_the_library() -> None:
         ),
         (ByzantineCFL(), "uniform", "This run gave all clients the same weight, whatever they reported: Ignore()."),
         (ByzantineCFL(preprocess=AsReported()), "reported", "This run weighed clients by the sizes"),
-        (FedAvg(preprocess=Truncate.as_published(0.2, 0.3)), "truncated", "Truncate(alpha=0.2, alpha_star=0.3, scope=population, "),
+        (
+            FedAvg(preprocess=Truncate.as_published(0.2, 0.3)),
+            "truncated",
+            "Truncate(alpha=0.2, alpha_star=0.3, scope=population, ",
+        ),
         (
             FoolsGold(),
             "",

@@ -14,7 +14,7 @@ import yaml
 
 from phalanx import Algorithm, Guard, LocalSGD, Run, Until
 from phalanx.aggregators import Mean, Median, TrimmedMean
-from phalanx.algorithms import AFLGuard, BASGD, ByzantineCFL, FedAsync, FedAvg
+from phalanx.algorithms import BASGD, AFLGuard, ByzantineCFL, FedAsync, FedAvg
 from phalanx.algorithms.staleness import Hinge, Polynomial
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
 from phalanx.cli.main import main

@@ -52,7 +52,9 @@ def test_settings_out_of_range():
     for scope in ("Population", "round", ""):
         misspelt = Truncate()
         object.__setattr__(misspelt, "scope", scope)  # types are checked in tests, and not where users call
-        with pytest.raises(ValueError, match=f"scope must be one of 'population', 'cohort', 'subset' or null, got {scope!r}"):
+        with pytest.raises(
+            ValueError, match=f"scope must be one of 'population', 'cohort', 'subset' or null, got {scope!r}"
+        ):
             misspelt.__post_init__()
     with pytest.raises(InfeasibleError, match=r"largest feasible alpha is 0\.3 "):
         Truncate(alpha=0.4)({0: 5, 1: 5, 2: 5})

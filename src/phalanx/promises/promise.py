@@ -295,7 +295,7 @@ def _why(algorithm: Algorithm[Any], pool: Pool, setting: Setting) -> str:
     if pool.name == "round" and setting.lossy:
         return (
             "A round that ends without some answers can be one of attackers alone. Set tolerate to the number of "
-            'attackers, or preprocess to Truncate(alpha, alpha_star): smaller rounds are then lost.'
+            "attackers, or preprocess to Truncate(alpha, alpha_star): smaller rounds are then lost."
         )
     least = next(_reachable(pool, setting), pool.full)
     return _by_weight(pool, allowed) if _keeps(alike, setting, 1, least) else _too_small(pool, pool.smallest)
@@ -303,7 +303,7 @@ def _why(algorithm: Algorithm[Any], pool: Pool, setting: Setting) -> str:
 
 def _by_weight(pool: Pool, allowed: Tolerance) -> str:
     """Return that one client can have too much weight, with the remedy."""
-    remedy = 'Set preprocess to Truncate(alpha, alpha_star) or to Ignore().'
+    remedy = "Set preprocess to Truncate(alpha, alpha_star) or to Ignore()."
     weights = named(pool.weighting) if isinstance(pool.weighting, Truncate) else str(pool.weighting)
     if pool.parted and isinstance(pool.weighting, Truncate):
         return f"{weights} bounds what attackers hold of all clients, and all of them can be in one cluster. {remedy}"

@@ -263,7 +263,11 @@ def _refuse_subset(preprocess: Truncate, sizes: Sizes, whole: Pool, drawn: int |
         )
     if preprocess.infeasible == "hold" and (why := _unbounded(preprocess, sizes, whole.full)):
         by_lot = dataclasses.replace(preprocess, drawn=drawn)
-        lot = "" if drawn is None or _unbounded(by_lot, sizes, whole.full) else f" For clients by lot, set drawn to {drawn}."
+        lot = (
+            ""
+            if drawn is None or _unbounded(by_lot, sizes, whole.full)
+            else f" For clients by lot, set drawn to {drawn}."
+        )
         raise InfeasibleError(f"No {whole.name} can be weighed: {why} For more clients, {whole.larger}.{lot}")
 
 
