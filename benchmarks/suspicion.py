@@ -1,6 +1,6 @@
 """False alarms and power of `phalanx.engine.suspicion`, in 100 rounds of `FedAvg` on digits.
 
-python benchmarks/suspicion.py alarms [--seeds 6]    honest clients that are named suspicious
+python benchmarks/suspicion.py alarms [--seeds 12]   honest clients that are named suspicious
 python benchmarks/suspicion.py power [--seeds 2]     attackers that are named, by attack
 python benchmarks/suspicion.py rounds [--seeds 4]    rounds until an attacker that multiplies by -10 is named
 
@@ -64,10 +64,16 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
+def fresh(seeds: int) -> range:
+    """Return seeds of which none was used to choose a limit."""
+    return range(100, 100 + seeds)
+
+
 class Named(NamedTuple):
-    """Who was named in a run: the step for each suspicious client, and who attacks."""
+    """Who was named in a run, by client the step; who of them for sending what another sent; and who attacks."""
 
     steps: dict[int, int]
+    pairs: frozenset[int]
     attackers: frozenset[int]
     clients: int
 
@@ -90,8 +96,14 @@ def named(
         seed=seed,
     )
     summary = simulate(plan, models=None).summary
-    steps = {i: about.suspicious.step for i, about in summary.clients.items() if about.suspicious is not None}
-    return Named(steps, frozenset(i for i, about in summary.clients.items() if about.byzantine), clients)
+    found = {i: about.suspicious for i, about in summary.clients.items() if about.suspicious is not None}
+    pairs = frozenset(i for i, one in found.items() if "sent the same update" in one.reason)
+    return Named(
+        {i: one.step for i, one in found.items()},
+        pairs,
+        frozenset(i for i, about in summary.clients.items() if about.byzantine),
+        clients,
+    )
 
 
 def alarms(seeds: int) -> Iterator[str]:
@@ -100,7 +112,7 @@ def alarms(seeds: int) -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- |"
     for data, partition in PARTITIONS.items():
         for name, rule in RULES.items():
-            found = [named(partition, rule, clients, seed) for clients in COUNTS for seed in range(seeds)]
+            found = [named(partition, rule, clients, seed) for clients in COUNTS for seed in fresh(seeds)]
             everyone, wrong = sum(one.clients for one in found), sum(len(one.steps) for one in found)
             yield f"| {data} | {name} | {everyone} | {wrong} | {wrong / everyone:.1%} |".replace("%", " %")
 
@@ -115,13 +127,15 @@ def power(seeds: int) -> Iterator[str]:
         for data, clients, byzantine in teams:
             found = [
                 named(PARTITIONS[data], Median(), clients, seed, attack=attack, byzantine=byzantine)
-                for seed in range(seeds)
+                for seed in fresh(seeds)
             ]
             caught = [one.steps[i] for one in found for i in one.attackers if i in one.steps]
-            wrong = sum(i not in one.attackers for one in found for i in one.steps)
+            wrong = [(i in one.pairs) for one in found for i in one.steps if i not in one.attackers]
             count = sum(len(one.attackers) for one in found)
             when = f", round {median(caught):g}" if caught else ""
-            others = f"; {wrong} honest" if wrong else ""
+            alone, copied = wrong.count(False), wrong.count(True)
+            others = f"; {alone} honest" if alone else ""
+            others += f"; {copied} honest as copied" if copied else ""
             cells.append(f"{len(caught)} of {count}{when}{others}")
         yield f"| `{name}` | {' | '.join(cells)} |"
 
@@ -135,7 +149,7 @@ def rounds(seeds: int) -> Iterator[str]:
             cells = []
             for clients, byzantine in ((4, 1), (8, 1), (20, 4)):
                 found = list[float]()
-                for seed in range(seeds):
+                for seed in fresh(seeds):
                     one = named(partition, rule, clients, seed, attack=Rescale(-10.0), byzantine=byzantine)
                     found += (one.steps.get(i, math.inf) for i in one.attackers)
                 never = sum(map(math.isinf, found))
@@ -150,7 +164,7 @@ def main() -> None:
     parser.add_argument("what", choices=("alarms", "power", "rounds"))
     parser.add_argument("--seeds", type=int)
     given = parser.parse_args()
-    tables = {"alarms": (alarms, 6), "power": (power, 2), "rounds": (rounds, 4)}
+    tables = {"alarms": (alarms, 12), "power": (power, 2), "rounds": (rounds, 4)}
     made, seeds = tables[given.what]
     table = made(given.seeds or seeds)
     for line in table:

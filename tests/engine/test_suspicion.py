@@ -1,6 +1,7 @@
 """Who is suspicious: the figures by hand, the bet by its theorem, each kind of liar, and nobody who is honest."""
 
 import dataclasses
+import statistics
 
 import pytest
 import torch
@@ -8,10 +9,10 @@ import torch
 from phalanx import Run, Until, simulate
 from phalanx.aggregators import Mean, Median, TrimmedMean
 from phalanx.algorithms import FedAsync, FedAvg
-from phalanx.attacks import Gaussian, InnerProduct, ReportSize, Rescale, Sybils
+from phalanx.attacks import Gaussian, InnerProduct, LazyFreeRider, RandomSigns, ReportSize, Rescale, Sybils
 from phalanx.core import Updates
 from phalanx.data import Dirichlet, Uniform
-from phalanx.engine.suspicion import BET, HONEST, SUSPICIOUS, Conduct, _bet, conduct
+from phalanx.engine.suspicion import BET, HONEST, SUSPICIOUS, Conduct, _bet, _of_others, conduct
 from phalanx.models import MLP
 from phalanx.report import render
 from phalanx.rng import generator
@@ -118,6 +119,40 @@ def test_each_kind_of_liar_is_outlying_for_its_own_reason(why, seed):
     assert others == ({3} if "sent the same" in why else set()), "a copied client is named with its copy"
 
 
+def alike(m, seed=0):
+    """Rows with a common part that is three times as long as their own."""
+    rng = generator(seed, "alike")
+    return 3 * torch.randn(D, generator=rng) + torch.randn(m, D, generator=rng)
+
+
+def test_among_four_that_agree_noise_is_outlying_and_else_it_is_not():
+    noise = 3 * torch.randn(D, generator=generator(9, "noise"))
+    for rows, found in ((alike(4), {2}), (torch.randn(4, D, generator=generator(1, "unlike")), set())):
+        rows[2] = noise
+        judged = conduct(updates(rows), None, {})
+        assert {i for i, one in judged.items() if "next to nothing in common" in one.outlying} == found
+        assert {i for i, one in judged.items() if one.outlying} == found
+        rows[2] *= 0.2
+        assert not any(one.outlying for one in conduct(updates(rows), None, {}).values()), "as of far fewer examples"
+
+
+def test_who_sends_the_last_change_again_is_outlying_unless_all_resemble_it():
+    rows, change = crowd(5), 2 * torch.randn(D, generator=generator(3, "change"))
+    rows[4] = change + 0.1 * rows[4]
+    assert "repeats the last change of the model" in conduct(updates(rows), None, {}, change=change)[4].outlying
+    assert not any(one.outlying for one in conduct(updates(rows), None, {}).values()), "which is not known here"
+    led = {4: Conduct(cosine=0.99)}
+    assert not any(one.outlying for one in conduct(updates(rows), None, led, change=change).values()), "it was its own"
+    still = change + 0.3 * torch.randn(5, D, generator=generator(4, "still"))
+    still[4] = change
+    assert not any(one.outlying for one in conduct(updates(still), None, {}, change=change).values())
+
+
+@pytest.mark.parametrize("values", [[3.0, 1.0], [2.0, 2.0, 5.0], [4.0, 1.0, 3.0, 2.0], [1.0, 9.0, 1.0, 7.0, 2.0]])
+def test_medians_of_others_are_those_of_the_list_without_one(values):
+    assert _of_others(values) == [statistics.median(values[:k] + values[k + 1 :]) for k in range(len(values))]
+
+
 def test_nobody_of_an_honest_crowd_is_outlying():
     for seed in range(20):
         assert not any(one.outlying for one in conduct(updates(crowd(8, seed)), None, {}).values())
@@ -189,6 +224,15 @@ def test_nobody_honest_is_named(partition):
     record = simulate(dataclasses.replace(SMALL, attack=None, byzantine=0, partition=partition, until=Until(steps=30)))
     assert named(record) == set()
     assert "Suspicious" not in render([record], "runs")
+
+
+@pytest.mark.parametrize("attack", [RandomSigns(), LazyFreeRider()], ids=lambda one: type(one).__name__)
+def test_one_of_four_that_sends_noise_or_the_last_change_is_named(attack):
+    training = LocalSGD(epochs=1, batch_size=16, lr=0.1)
+    record = simulate(
+        dataclasses.replace(SMALL, clients=4, byzantine=1, attack=attack, training=training, until=Until(20))
+    )
+    assert named(record) == attackers(record)
 
 
 def test_to_be_judged_changes_no_other_number():

@@ -187,12 +187,12 @@ class HostedRounds:
                 )
         except InfeasibleError as error:
             return self.lose(number, updates.clients, str(error))
-        self._previous, self._lost_in_a_row = delta, 0
+        change, self._previous, self._lost_in_a_row = self._previous, delta, 0
         self.shares |= {number: max(held)} if held else {}
         remark = self.preprocess.remark(enrolled, updates.clients)
         self.verdicts[number] = verdicts_of(updates, weights, choice, remark)
         shares = {i: float(w) for i, w in zip(updates.clients, weights, strict=True)}
-        self._judge(number, updates, delta, shares)
+        self._judge(number, updates, delta, shares, change)
         return Combined(delta, shares)
 
     def _sized(self, client: int, reported: object) -> tuple[int, str]:
@@ -202,9 +202,11 @@ class HostedRounds:
         sizes, invalid = self.guard.enroll({client: reported})
         return sizes.get(client, 0), invalid.get(client, "")
 
-    def _judge(self, number: int, updates: Updates, delta: Vector, weights: Mapping[int, float]) -> None:
+    def _judge(
+        self, number: int, updates: Updates, delta: Vector, weights: Mapping[int, float], change: Vector | None
+    ) -> None:
         """Keep how each update compares with the others, and log who becomes suspicious."""
-        found = conduct(updates, delta, self._last_conduct, sizes=self._sizes, weights=weights)
+        found = conduct(updates, delta, self._last_conduct, sizes=self._sizes, weights=weights, change=change)
         self.conduct[number] = found
         self._last_conduct |= found
         for client, one in found.items():

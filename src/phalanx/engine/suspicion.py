@@ -2,7 +2,8 @@
 
 Each update of a step is compared with the others of that step that started from the same model: with their median by
 coordinate, which needs an honest majority and no sizes.  An update that is too long, too short, turned away, too far,
-a copy, or of a client whose reported size stands out is *outlying*, with the reason in words.
+noise, a copy of another or of the last change of the model, or of a client whose reported size stands out is
+*outlying*, with the reason in words.
 
 One outlying update proves nothing.  A client is *suspicious* when the evidence against it reaches `SUSPICIOUS`: a bet
 that the client is outlying in at least `BET` of its updates, against an honest client, which is in at most `HONEST` of
@@ -16,7 +17,7 @@ Nothing here excludes a client or changes a number of a run.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -35,8 +36,13 @@ FAR = 8.0  # times the median distance of the others from the median
 FEW = 2.0  # times as much among fewer than `CROWD` updates, of which a few short ones move the median
 AGAINST = -0.7  # cosine to the median
 PULL = -1.5  # the same times the length, in median lengths of the others
+SIMILAR = 2.0  # times the median length of the others, of updates that are compared as those of as many examples
 NOISE, KIN = 4.0, 12.0  # largest cosine to another update times sqrt(d): below for noise, above for others
-CROWD = 8  # updates, from which on noise can be recognised
+UNRELATED, RELATED = 0.125, 0.6  # the same as a share of that of others, and what that must be
+CROWD = 8  # updates, from which on noise is recognised by its cosine alone
+REPEATED, REPEATS = 0.97, 0.3  # cosine to the last change of the model, and distance in cosine by that of others
+LED = 0.98  # cosine to the result, from which on the last change was that of a client itself
+UNLIKE = 0.9  # cosine of others to the last change, from which on nobody's says anything
 COPY = 1e-4  # distance of two updates, in lengths, below which one is a copy; far below that of honest ones
 LARGE = 100.0  # times the median reported size
 MOST = 1e12  # evidence that is not counted further
@@ -94,6 +100,7 @@ def conduct(
     sizes: Mapping[int, int] | None = None,
     weights: Mapping[int, float] | None = None,
     recent: Mapping[int, Vector] | None = None,
+    change: Vector | None = None,
     named: Callable[[int], str] = by_number,
 ) -> dict[int, Conduct]:
     """Return the conduct of the clients in a step, by client.
@@ -106,15 +113,17 @@ def conduct(
         weights: of the clients in the step.
         recent: the last update of other clients, with which those of the step are compared as well, whatever they
             started from: where updates arrive one by one.
+        change: the last change of the model before the step; None if it is not known, or updates arrive one by one.
         named: a client in words.
     """
     reasons = defaultdict[int, list[str]](list)
     judged = set[int]()
+    led = {client for client, last in before.items() if (last.cosine or 0.0) > LED}
     for rows, clients in _pools(updates, recent):
         if len(clients) >= FEWEST:
             judged.update(clients)
             now = sum(client in updates.clients for client in clients)
-            for k, found in _outlying(rows, clients, now, named).items():
+            for k, found in _outlying(rows, clients, now, named, change=change, led=led).items():
                 reasons[clients[k]] += found
     for client, why in _large(sizes or {}).items():
         if client in updates.clients:
@@ -156,7 +165,15 @@ def _pools(updates: Updates, recent: Mapping[int, Vector] | None) -> Iterator[tu
         yield rows, [updates.clients[k] for k in members]
 
 
-def _outlying(rows: Matrix, clients: list[int], now: int, named: Callable[[int], str]) -> dict[int, list[str]]:
+def _outlying(
+    rows: Matrix,
+    clients: list[int],
+    now: int,
+    named: Callable[[int], str],
+    *,
+    change: Vector | None,
+    led: Collection[int],
+) -> dict[int, list[str]]:
     """Return, by row, why it stands out among these.
 
     Args:
@@ -164,6 +181,8 @@ def _outlying(rows: Matrix, clients: list[int], now: int, named: Callable[[int],
         clients: whose they are.
         now: how many of the first rows came in this step; the others came before.
         named: a client in words.
+        change: the last change of the model, if it is known.
+        led: clients whose own update that was.
     """
     centre = Median()(rows)
     lengths = torch.linalg.vector_norm(rows, dim=1).double()
@@ -171,12 +190,19 @@ def _outlying(rows: Matrix, clients: list[int], now: int, named: Callable[[int],
     cosines = _cosines(rows, centre, lengths)
     copies = _copies(rows, lengths, clients, now, named)
     found = defaultdict[int, list[str]](list)
-    kin, crowd = _kin(rows, lengths), len(clients) >= CROWD
+    repeats = _cosines(rows, change, lengths) if change is not None else [0.0] * len(clients)
+    kin, crowd, root = _kin(rows, lengths), len(clients) >= CROWD, math.sqrt(rows.shape[1])
     far = 1.0 if crowd else FEW
-    for k in range(len(clients)):
-        others = [j for j in range(len(clients)) if j != k]
-        length, distance, cosine = float(lengths[k]), float(distances[k]), cosines[k]
-        usual, apart = median(lengths[others].tolist()), median(distances[others].tolist())
+    of_others = [*zip(*map(_of_others, (lengths.tolist(), distances.tolist(), kin, repeats)), strict=True)]
+    for k, (usual, apart, related, theirs) in enumerate(of_others):
+        length, distance, cosine, nearest, repeat = (
+            float(lengths[k]),
+            float(distances[k]),
+            cosines[k],
+            kin[k],
+            repeats[k],
+        )
+        like = usual / SIMILAR < length < usual * SIMILAR
         if length > far * LONG * usual:
             found[k].append(f"its update is {_times(length, usual)} as long as those of others")
         elif length < SHORT * usual:
@@ -185,18 +211,34 @@ def _outlying(rows: Matrix, clients: list[int], now: int, named: Callable[[int],
             found[k].append(f"its update is {_times(distance, apart)} as far from the others as they are")
         if cosine < AGAINST or cosine * length < PULL * usual:
             found[k].append(f"its update points against the others, cosine {cosine:.2f}")
-        elif crowd and kin[k] < NOISE and median(kin[j] for j in others) > KIN:
+        elif crowd and nearest * root < NOISE and related * root > KIN:
             found[k].append("its update has nothing in common with any other, like noise")
+        elif related > RELATED and nearest < UNRELATED * related and like:
+            found[k].append(
+                f"its update has next to nothing in common with any other, cosine {nearest:.2f}, like noise"
+            )
+        if clients[k] not in led and repeat > REPEATED and 1 - repeat < REPEATS * (1 - theirs) and theirs < UNLIKE:
+            found[k].append(f"its update repeats the last change of the model, cosine {repeat:.2f}")
         if k in copies:
             found[k].append(copies[k])
     return found
 
 
+def _of_others(values: Sequence[float]) -> list[float]:
+    """Return, for each of two or more values, the median of the others."""
+    order = sorted(range(len(values)), key=lambda k: values[k])
+    out, left = [0.0] * len(values), len(values) - 1
+    for rank, k in enumerate(order):
+        low, high = (values[order[i + (i >= rank)]] for i in ((left - 1) // 2, left // 2))
+        out[k] = (low + high) / 2
+    return out
+
+
 def _kin(rows: Matrix, lengths: torch.Tensor) -> list[float]:
-    """Return the largest size of a cosine of each row to another, times the square root of the dimension."""
+    """Return the largest size of a cosine of each row to another."""
     scale = torch.outer(lengths, lengths)
     cosines = torch.where(scale > 0, (rows @ rows.T).double() / scale, 0.0).abs().fill_diagonal_(0.0)
-    return (cosines.amax(1) * math.sqrt(rows.shape[1])).tolist()
+    return cosines.amax(1).tolist()
 
 
 def _cosines(rows: Matrix, centre: Vector, lengths: torch.Tensor) -> list[float]:
@@ -223,7 +265,7 @@ def _copies(
         who = " and ".join(named(client) for client in sorted(clients[j] for j in same))
         before = [named(client) for client in sorted(clients[j] for j in same if j >= now)]
         first = f"that of {' and '.join(before)} came first" if before and k < now else "which was first is not known"
-        why[k] = f"{who} sent the same update, and no two clients train the same; {first}"
+        why[k] = f"{who} sent the same update, and no two clients train the same: one of them may be honest; {first}"
     return why
 
 
@@ -280,7 +322,8 @@ class Watch:
     """The conduct of the clients of a run, step by step.
 
     Where updates arrive one by one, each is compared with the last ones of `RECENT` other clients. These are not part
-    of a checkpoint: a resumed run of this kind judges again when enough have come.
+    of a checkpoint: a resumed run of this kind judges again when enough have come. Nor is the last change of the model,
+    with which the updates of the first step after a resumption are not compared.
 
     Args:
         algorithm: of the run.
@@ -300,6 +343,7 @@ class Watch:
         for step in history:
             self._last |= step
         self._model: Vector | None = None
+        self._change: Vector | None = None
         self._recent = dict[int, Vector]()
 
     def __call__(self, state: AnyState, updates: Updates | None) -> dict[int, Conduct]:
@@ -311,8 +355,13 @@ class Watch:
         recent = None if self._algorithm.synchronous else self._recent
         result = None if before is None else self._result(state, before)
         weights = self._weights(state, updates)
-        found = conduct(updates, result, self._last, sizes=sizes, weights=weights, recent=recent, named=self._named)
+        change = self._change if self._algorithm.synchronous else None
+        found = conduct(
+            updates, result, self._last, sizes=sizes, weights=weights, recent=recent, change=change, named=self._named
+        )
         self._last |= found
+        if before is not None and not torch.equal(state.model, before):
+            self._change = state.model - before
         if not self._algorithm.synchronous:
             for client, row in zip(updates.clients, updates.deltas, strict=True):
                 self._recent.pop(client, None)
