@@ -19,7 +19,7 @@ from pathlib import Path
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import CenteredClipping, GeometricMedian, Mean, Median, TrimmedMean
 from phalanx.algorithms import FedAvg
-from phalanx.attacks import Gaussian, ReportSize, Rescale, SignFlip
+from phalanx.attacks import Gaussian, Mimic, ReportSize, Rescale, SignFlip
 from phalanx.core import Algorithm
 from phalanx.data import CSV, Natural
 from phalanx.models import MLP
@@ -39,6 +39,7 @@ LIES = {
     "times -10": Rescale(-10.0),
     "times 10": Rescale(10.0),
     "noise": Gaussian(1.0),
+    "copies of another": Mimic(),
 }
 
 
