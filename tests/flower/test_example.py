@@ -18,12 +18,12 @@ from flwr.app import Context, RecordDict
 from sklearn.datasets import load_digits
 
 from flower.federations import FIRST_NODE, KEYS, SMALL, at_nodes, coordinator, honest, silent
-from phalanx import Record, Until
+from phalanx import Record, Run, Until, simulate
 from phalanx.algorithms import FedAvg
-from phalanx.attacks import Attack, Gaussian, LazyFreeRider, ReportSize, Rescale, SignFlip, Together
+from phalanx.attacks import Attack, Gaussian, LazyFreeRider, Mimic, ReportSize, Rescale, SignFlip, Together
 from phalanx.cli.flower import STEPS
 from phalanx.core import InfeasibleError
-from phalanx.data import Dataset, Digits
+from phalanx.data import CSV, Dataset, Digits, Natural
 from phalanx.flower import InProcessGrid, Roster, client_app, coordinate, demo, new_key
 from phalanx.flower.audit import read
 from phalanx.flower.demo import DIGITS_SCHEMA, SAFE, as_table, deal, plan_of
@@ -219,6 +219,41 @@ def test_one_liar_of_four_costs_each_shipped_app_at_most_five_points(shipped, tm
     assert record.history[0].promise.f == 1, "and that was promised"
     missed = [step for step in record.history if LIAR in step.lost]
     assert bool(missed) is (kind in ("silence", "lateness")), "it was not there, or not in time"
+
+
+HEART = Path(__file__).parents[2] / "docs" / "tutorials" / "heart"
+UNLIKE = {  # by kind, of what a simulation can show: points that the hospital loses that loses most, by the README
+    "size": (ReportSize(1_000_000), 0.0),
+    "size and update": (KINDS["size and update"].attack, 28.0),
+    "sign": (SignFlip(), 28.0),
+    "scale": (Rescale(100.0), 28.0),
+    "noise": (Gaussian(), 28.0),
+    "copies of the model": (LazyFreeRider(), 28.0),
+    **{f"copies of {target}": (Mimic(target=target), 53.0) for target in range(CLIENTS)},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("kind", UNLIKE)
+def test_real_hospitals_that_differ_lose_as_much_as_the_readme_says(shipped, kind):
+    shipped("hospitals")
+    plan, (attack, most) = importlib.import_module("hospitals.plan"), UNLIKE[kind]
+    classes = {"healthy": (0,), "ill": (1, 2, 3, 4)}
+    tables = CSV(str(HEART / "*.csv"), "target", missing=("?",), impute="median", class_names=classes)
+    run = Run(
+        data=tables, partition=Natural(), clients=CLIENTS, model=plan.network, algorithm=plan.algorithm,
+        training=plan.training, until=Until(CONFIGURED["rounds"]),
+    )  # fmt: skip
+    clean = simulate(run, models=None).history[-1].metrics.client_accuracy
+    lost = []
+    for liar in sorted(path.stem for path in HEART.glob("*.csv")):
+        record = simulate(dataclasses.replace(run, attack=attack, byzantine=(liar,)), models=None)
+        found = record.history[-1].metrics.client_accuracy
+        lost += [100 * (clean[i] - share) for i, share in found.items() if not record.summary.clients[i].byzantine]
+    assert max(lost) <= most
+    if kind == "copies of 2":
+        assert max(lost) > 28.0, "or the README says too much"
 
 
 def test_an_example_that_deploys_is_an_app_in_the_folder_that_is_attacked():
