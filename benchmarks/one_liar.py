@@ -40,6 +40,7 @@ LIES = {
     "times 10": Rescale(10.0),
     "noise": Gaussian(1.0),
     "copies of another": Mimic(),
+    "copies of switzerland": Mimic(target=[path.stem for path in HOSPITALS].index("switzerland")),
 }
 
 
