@@ -1,5 +1,6 @@
 """Every public name has an example on its page of the API, and every example runs."""
 
+import ast
 import json
 import os
 import subprocess
@@ -10,9 +11,12 @@ import pytest
 
 import phalanx
 
+pytest.importorskip("griffe")
+
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "docs" / "assets"))
-import api_examples as examples  # noqa: E402  (a file of the site)
+import api_examples as examples  # noqa: E402  (files of the site)
+import fields  # noqa: E402
 
 
 def lacking():
@@ -35,6 +39,21 @@ def test_a_name_without_an_example_is_found(monkeypatch):
 def test_examples_are_of_names_that_exist():
     names = {f"{package}.{name}" for package, members in examples.public().items() for name in members}
     assert examples.own().keys() <= names
+
+
+def test_errors_are_those_that_code_raises_with_what_they_say():
+    body = ast.parse("if x:\n    raise ValueError(f'x must be 0, got {x}. ' 'Give 0.')\nraise ValueError(text)")
+    assert [*fields.errors(body)] == [("ValueError", "x must be 0, got .... Give 0.")]
+
+
+def test_links_of_the_api_lead_to_pages():
+    docs, found = ROOT / "docs", fields.pages()
+    assert {"Median", "FedYogi", "RFFL", "ALIE"} <= found.keys()
+    for place in {*found.values()}:
+        page, _, anchor = place.partition("#")
+        text = (docs / page).read_text()
+        titles = {line.lstrip("# ").lower().replace(" ", "-") for line in text.splitlines() if line.startswith("#")}
+        assert not anchor or anchor in titles, place
 
 
 def test_an_example_that_raises_stops_the_site():

@@ -1,14 +1,17 @@
 """The site: it builds without a warning, and the figures of its picture are the library's."""
 
+import itertools
 import re
 import subprocess
 import sys
 from contextlib import contextmanager
 from functools import partial
+from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -47,9 +50,10 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path, brow
     home = (tmp_path / "site" / "index.html").read_text()
     assert not re.findall(r">[\w/-]+\.md</a>", home), "pages have titles"
     assert "MultiKrum" in (tmp_path / "site" / "api" / "aggregators" / "index.html").read_text()
+    assert [*broken_links(tmp_path / "site")] == []
     with serving(tmp_path / "site") as home:
         for path in ("", "attackers/", "api/aggregators/"):
-            for width, scheme in ((1280, "light"), (390, "dark")):
+            for width, scheme in itertools.product((1280, 390), ("light", "dark")):
                 page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
                 asked, errors = [], []
                 page.on("request", lambda request, asked=asked: asked.append(request.url))
@@ -60,6 +64,29 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path, brow
                 assert errors == []
                 assert page.evaluate("document.documentElement.scrollWidth") <= width
                 page.close()
+
+
+def broken_links(site):
+    """Links between pages, and into the repository, that lead nowhere."""
+    texts = {page: page.read_text() for page in site.rglob("*.html") if page.name != "404.html"}
+    anchors = {page: {*re.findall(r'\b(?:id|name)="([^"]*)"', text)} for page, text in texts.items()}
+    for page, text in texts.items():
+        for link in {*re.findall(r'(?:href|src)="([^"]*)"', text)}:
+            place, _, anchor = unquote(unescape(link)).partition("#")
+            if inside := re.match(r"https://github\.com/phalanx-fl/phalanx/(?:blob|tree)/main/(.*)", place):
+                target = ROOT / inside[1]
+            elif re.match(r"\w+:", place):
+                continue
+            else:
+                target = (page.parent / place).resolve() if place else page
+                target = target / "index.html" if target.is_dir() else target
+            if not target.exists() or (anchor and target in anchors and anchor not in anchors[target]):
+                yield page.relative_to(site).as_posix(), link
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
+    (tmp_path / "index.html").write_text('<a id="x" href="#x"></a><a href="#y"></a><a href="none/"></a>')
+    assert {link for _, link in broken_links(tmp_path)} == {"#y", "none/"}
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -303,18 +304,32 @@ def _own_docstring(value: Any) -> str:
     return ""
 
 
+def kept(what: str, make: Callable[[], dict[str, str]], *files: Path) -> dict[str, str]:
+    """Return what `make` gives; it is kept until a source or one of `files` changes."""
+    files = (*sorted(SOURCES.rglob("*.py")), *files)
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    cache = CACHE.with_name(f"{what}.json")
+    with contextlib.suppress(OSError, ValueError):
+        stored: dict[str, Any] = json.loads(cache.read_text())
+        if stored["digest"] == digest:
+            return dict(stored["shown"])
+    found = make()
+    cache.parent.mkdir(exist_ok=True, parents=True)
+    cache.with_suffix(f".{os.getpid()}").write_text(json.dumps({"digest": digest, "shown": found}))
+    cache.with_suffix(f".{os.getpid()}").replace(cache)
+    return found
+
+
 @cache
 def shown() -> dict[str, str]:
     """Return the example of each name, run: by public path, and by the path in the source that griffe knows.
 
-    They are run again when a source or this folder changes.
+    They are run again when a source, this file or `api_examples.txt` changes.
     """
-    files = [*sorted(SOURCES.rglob("*.py")), Path(__file__), Path(__file__).parent / "api_examples.txt"]
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-    with contextlib.suppress(OSError, ValueError):
-        kept: dict[str, Any] = json.loads(CACHE.read_text())
-        if kept["digest"] == digest:
-            return dict(kept["shown"])
+    return kept("examples", _shown, Path(__file__), Path(__file__).with_suffix(".txt"))
+
+
+def _shown() -> dict[str, str]:
     found, runs, here = dict[str, str](), dict[str, str](), Path.cwd()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -329,7 +344,4 @@ def shown() -> dict[str, str]:
                     found[path if key(value, path) == path else key(value, path)] = runs[code]
         finally:
             os.chdir(here)
-    CACHE.parent.mkdir(exist_ok=True)
-    CACHE.with_suffix(f".{os.getpid()}").write_text(json.dumps({"digest": digest, "shown": found}))
-    CACHE.with_suffix(f".{os.getpid()}").replace(CACHE)
     return found

@@ -1,7 +1,7 @@
 """The folder that the site is built of: a hook of `mkdocs build`, and a program to run before `zensical build`.
 
 Links that leave `docs/` lead into the repository, notebooks become pages, every package with an `__all__` has a page of
-its API, and `llms.txt` lists the pages with their first sentence, in the form of llmstxt.org.
+its API, every command one with its options, and `llms.txt` lists the pages with their first sentence (llmstxt.org).
 """
 
 import ast
@@ -18,7 +18,8 @@ import yaml
 ROOT = Path(__file__).parents[2]
 DOCS, SOURCES = ROOT / "docs", ROOT / "src" / "phalanx"
 sys.path.insert(0, str(Path(__file__).parent))
-from api_examples import public, shown  # noqa: E402  (a file of this folder)
+import command_pages  # noqa: E402  (files of this folder)
+from api_examples import public, shown  # noqa: E402
 
 IMAGE = re.compile(r"!\[[^]]*\]\(((?:\.\./)+[^)#\s]+)\)")
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)(#[^)]*)?(\))")
@@ -37,7 +38,7 @@ def prepare(folder: Path) -> Any:
     """Write `docs/` and the configuration of Zensical to a folder, and return `nav` with each page named."""
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     shutil.rmtree(folder / "docs", ignore_errors=True)
-    pages = _api()
+    pages = _api() | command_pages.pages()
     for file in sorted(DOCS.rglob("*")):
         place = file.relative_to(DOCS).as_posix()
         if file.suffix in (".md", ".ipynb"):
@@ -116,7 +117,7 @@ def _rewritten(text: str, source: Path, built: Path, config: Any) -> str:
         page = source / found[2]
         return f"[{_title(page.read_text())[0]}]" if page.is_file() else found[0]
 
-    text = re.sub(r"(\]\((?!https?:)(?!\.\./\.\./examples)[^)\s]*)\.ipynb(?=[#)])", r"\1.md", text)
+    text = re.sub(r"(\]\((?!https?:)(?![^)\s]*examples/)[^)\s]*)\.ipynb(?=[#)])", r"\1.md", text)
     return LINK.sub(outside, IMAGE.sub(inside, NAMED.sub(titled, text)))
 
 
@@ -154,11 +155,12 @@ def _pages(nav: Any) -> list[str]:
 
 def _entry(page: str, whole: str) -> str:
     title, text = _title(whole)
-    paragraphs = [part for part in text.split("\n\n") if part.strip("\n")[:1].isalpha()]
-    first = re.split(r"(?<=\.)\s", paragraphs[0].strip().replace("\n", " "))[0] if paragraphs else ""
+    parts = [part.strip("\n") for part in text.split("\n\n")]
+    paragraphs = [part for part in parts if re.match(r"[^\W\d_]|`[a-z ]+` ", part) and not part.startswith("Status: ")]
+    first = re.split(r"(?<=[^A-Z]\.)\s", paragraphs[0].strip().replace("\n", " "))[0] if paragraphs else ""
     first = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", first)
     place = re.sub(r"(^|/)README$", r"\1", page.removesuffix(".md"))
-    return f"- [{title}]({place}{'/' if place and not place.endswith('/') else ''}): {first}"
+    return f"- [{title}]({place.rstrip('/') or '.'}/): {first}"
 
 
 if __name__ == "__main__":

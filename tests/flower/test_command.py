@@ -26,7 +26,8 @@ from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import simulate
 from phalanx.training.evaluation import Metrics
 
-PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "\n".join((DOCS / f"{name}.md").read_text() for name in ("deployment", "audit", "hosted"))
 
 
 @pytest.fixture(autouse=True)
@@ -358,6 +359,5 @@ def test_what_the_page_shows_of_an_app_is_python():
 
 
 def test_the_page_leads_somewhere():
-    folder = Path(__file__).parents[2] / "docs"
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE):
-        assert (folder / target).exists(), target
+        assert (DOCS / target).exists(), target

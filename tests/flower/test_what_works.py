@@ -1,4 +1,4 @@
-"""The table in docs/deployment.md of what works over Flower: each row is what the code does."""
+"""The table in docs/over-flower.md of what works over Flower: each row is what the code does."""
 
 import dataclasses
 import re
@@ -18,8 +18,8 @@ from phalanx.runs.record import Record
 from phalanx.simulation import Constant, Deadline
 from phalanx.weighting import Truncate
 
-PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
-TABLE = PAGE.read_text().partition("## What works over Flower")[2].partition("\n## ")[0]
+PAGE = Path(__file__).parents[2] / "docs" / "over-flower.md"
+TABLE = PAGE.read_text().partition("\n## ")[0]
 ROWS = {
     cells[0]: (re.findall(r"`(\w+)`", cells[1]), cells[2], cells[3])
     for line in TABLE.splitlines()

@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -225,28 +226,31 @@ while flare.is_running():
     flare.send(FLModel(params_type=ParamsType.DIFF, params={n: change for n in model.params}, meta=meta))
 """
 JOB = """
-from nvflare.apis.dxo import DataKind
 from nvflare.app_common.np.recipes.fedavg import NumpyFedAvgRecipe
-from nvflare.client.config import TransferType
 from nvflare.recipe.sim_env import SimEnv
-
-from phalanx.aggregators import Median
-from phalanx.nvflare import PhalanxAggregator
-from phalanx.weighting import Ignore
 
 recipe = NumpyFedAvgRecipe(
     name="job", model=[0.0, 0.0, 0.0], min_clients=4, num_rounds=2, train_script="site.py",
-    aggregator=PhalanxAggregator(Median(), Ignore(), clients=4, tolerate=1),
-    aggregator_data_kind=DataKind.WEIGHT_DIFF, params_transfer_type=TransferType.DIFF,
 )
 recipe.execute(SimEnv(num_clients=4, workspace_root="there"))
 """
+PAGE = Path(__file__).parents[2] / "docs" / "hosted.md"
+
+
+def changed():
+    """The job with the lines that the page adds."""
+    first, *arguments = re.findall(r"^\+(.*)$", PAGE.read_text(), re.MULTILINE)
+    return f"{first}\n{JOB}".replace('"site.py",\n', "\n".join(['"site.py",', *arguments, ""]))
+
+
+def test_at_most_three_lines_of_a_job_change():
+    assert len({*changed().splitlines()} - {*JOB.splitlines()}) == 3
 
 
 @pytest.mark.slow
 def test_a_job_in_nvflares_simulator_is_not_moved_by_a_liar(tmp_path):
     (tmp_path / "site.py").write_text(SITE)
-    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "job.py").write_text(changed())
     subprocess.run([sys.executable, "job.py"], cwd=tmp_path, check=True, capture_output=True, timeout=300)
     (saved,) = Path(tmp_path).rglob("server.npy")
     assert np.load(saved).tolist() == [3.0, 3.0, 3.0], "twice the median of 1, 2, 3 and -1e6, and not -5e5"
