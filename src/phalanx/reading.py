@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 import yaml
 from typing_extensions import override
 
@@ -26,6 +27,10 @@ CHUNK = 1 << 20  # bytes
 AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # to open: a pipe is not waited for, and files are as always; not on Windows
 LARGEST_PART = 1 << 28  # bytes of a file of a record that is read at once
 LARGEST_LINES = 1 << 32  # bytes of a file of lines: a history, an audit trail, the records of a study
+LARGEST_PACKED = 1 << 28  # bytes of records that were compressed
+MOST_LINES = 5_000_000  # of a file of lines
+MOST_LISTS = 2_000_000  # lists and mappings in a JSON text
+HOLLOW = 1 << 26  # bytes of a file from which on at least a hundredth of it lies on the disk
 MOST = 100_000  # values, each as often as its aliases repeat it
 WORDS = {  # of msgspec's messages
     "^Object missing required field `(.*)`$": r"\1 is missing",
@@ -59,18 +64,33 @@ def opened(path: Path) -> BufferedReader:
     """Open a file to read, which may be somebody else's: a pipe in its place is not waited for.
 
     Raises:
-        ValueError: it is a folder, a pipe or a device.
+        ValueError: it is a folder, a pipe or a device; or it is large, and almost all of it is a hole.
         OSError: it cannot be read.
     """
 
     def regular(name: str, flags: int) -> int:
         number = os.open(name, flags | AT_ONCE)
         if stat.S_ISREG(os.fstat(number).st_mode):
-            return number
+            if not _is_hollow(number):
+                return number
+            wrong = "has almost nothing in it but a hole, as no file of its kind has. Copy it again."
+        else:
+            wrong = "is no file. Put the file itself in its place."
         os.close(number)
-        raise ValueError(f"{path} is no file. Put the file itself in its place.")
+        raise ValueError(f"{path} {wrong}")
 
     return open(path, "rb", opener=regular)
+
+
+def _is_hollow(number: int) -> bool:
+    """Return whether a large file takes almost no room on the disk: some bytes stand for any number of zeros."""
+    about = os.fstat(number)
+    if about.st_size < HOLLOW or 100 * 512 * getattr(about, "st_blocks", about.st_size) > about.st_size:
+        return False
+    try:
+        return os.lseek(number, 0, os.SEEK_HOLE) < about.st_size  # some file systems do not count blocks
+    finally:
+        os.lseek(number, 0, os.SEEK_SET)
 
 
 def contents(path: Path, most: int, *, own: bool = False) -> bytes:
@@ -94,11 +114,22 @@ def contents(path: Path, most: int, *, own: bool = False) -> bytes:
     return data
 
 
+def lines_of(path: Path) -> bytes:
+    """Return what a file of lines holds; raise as `contents`, also if there are too many of them."""
+    return _counted(contents(path, LARGEST_LINES), path)
+
+
+def _counted(data: bytes, path: Path) -> bytes:
+    if data.count(b"\n") > MOST_LINES:
+        raise ValueError(f"{path} holds more than {MOST_LINES:,} lines, which no file of its kind does.")
+    return data
+
+
 def unzipped(path: Path, most: int) -> bytes:
-    """Return what a gzip file holds, which is at most so many bytes.
+    """Return the lines that a gzip file holds, which is at most so many bytes.
 
     Raises:
-        ValueError: it holds more.
+        ValueError: it holds more, or too many lines.
         OSError: it cannot be read.
         EOFError: it ends early.
     """
@@ -106,7 +137,7 @@ def unzipped(path: Path, most: int) -> bytes:
         data = _up_to(file, most + 1)
     if len(data) > most:
         raise ValueError(f"{path} holds more than {most:,} bytes, which no file of its kind does.")
-    return data
+    return _counted(data, path)
 
 
 def _up_to(file: BufferedIOBase, most: int) -> bytes:
@@ -158,15 +189,18 @@ def from_json(text: bytes, kind: type[T]) -> T:
 
 
 def _depth(text: bytes) -> int:
-    """Return how many lists and mappings are in one another in a JSON text; at most so many if they are few."""
-    brackets = text.translate(None, NO_BRACKETS)
-    if (count := brackets.count(b"[") + brackets.count(b"{")) <= DEEPEST:
+    """Return how many lists and mappings are in one another in a JSON text; at most so many if they are few.
+
+    Raises:
+        ValueError: there are too many of them.
+    """
+    if (count := text.count(b"[") + text.count(b"{")) <= DEEPEST:
         return count
-    depth = most = 0
-    for bracket in TEXTS.sub(b"", text).translate(None, NO_BRACKETS):
-        depth += 1 if bracket in b"[{" else -1
-        most = max(most, depth)
-    return most
+    brackets = TEXTS.sub(b"", text).translate(None, NO_BRACKETS)
+    if len(brackets) > 2 * MOST_LISTS:
+        raise ValueError(f"it holds more than {MOST_LISTS:,} lists or mappings")
+    marks = np.frombuffer(brackets, np.uint8)
+    return int(np.where(np.isin(marks, (*b"[{",)), 1, -1).cumsum().max(initial=0))
 
 
 def in_words(message: str) -> str:

@@ -293,6 +293,38 @@ def test_numbers_in_memory_have_a_ceiling(tmp_path, monkeypatch):
         ImageFolder(folder(tmp_path / "pets")).load()
 
 
+def test_pixels_of_all_images_have_a_ceiling(tmp_path, monkeypatch):
+    """Of which a small file can have any number."""
+    path = folder(tmp_path / "pets")
+    size = (tmp_path / "pets/cat/0.png").stat().st_size
+    monkeypatch.setattr("phalanx.data.images.MOST_DECODED", 6 * 36 - 1)
+    monkeypatch.setattr("phalanx.data.images.PER_BYTE", 0)
+    with pytest.raises(InfeasibleError, match=r"Up to pets/dog/0\.png, images have more than 215 pixels"):
+        ImageFolder(path).load()
+    monkeypatch.setattr("phalanx.data.images.PER_BYTE", -(-36 // size))
+    ImageFolder(path).load()
+
+
+def test_an_image_that_is_named_often_is_decoded_once(tmp_path, monkeypatch):
+    drawn().save(tmp_path / "a.png")
+    drawn().save(tmp_path / "b.png")
+    path, opened, real = table(tmp_path, ["a.png,x", "b.png,y"] * 50), [], Image.open
+    monkeypatch.setattr(Image, "open", lambda *a, **k: opened.append(a) or real(*a, **k))
+    train, test = ImageTable(path).load()
+    assert len(opened) == 2
+    for part in (train, test):
+        assert [part.x[part.y == label].unique(dim=0).shape[0] for label in (0, 1)] == [1, 1]
+
+
+def test_moments_of_many_images_are_those_of_all_at_once(tmp_path, monkeypatch):
+    source = ImageFolder(folder(tmp_path / "pets"), standardize=True)
+    whole = source.load()[0].x
+    monkeypatch.setattr("phalanx.data.images.AT_ONCE", 3 * 36 * 3)
+    parts = source.load()[0].x
+    assert torch.allclose(whole, parts, atol=1e-6)
+    assert parts.mean().abs() < 1e-5
+
+
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/hostname.png", "link.png", "sub/../../secret.png"])
 def test_a_table_names_no_image_outside_its_folder(tmp_path, name):
     drawn().save(tmp_path / "secret.png")

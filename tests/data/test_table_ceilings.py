@@ -65,7 +65,7 @@ def test_the_ceiling_is_that_of_the_source(tmp_path, name):
 
 def test_long_texts_count(tmp_path):
     of_one_value(tmp_path / "t.parquet", 4000, "x" * 100)
-    with pytest.raises(TooLargeError, match="holds more than 320,000 bytes of text"):
+    with pytest.raises(TooLargeError, match="holds more than 256,000 bytes of text"):
         Parquet(str(tmp_path / "t.parquet"), "label", most_cells=10_000).load()
     (tmp_path / "t.csv").write_text("a,label\n" + f"{'x' * 1000},0\n" * 50)
     with pytest.raises(TooLargeError, match="holds more than 3,264 bytes of text"):
@@ -98,6 +98,23 @@ def test_values_of_lists_are_cells(tmp_path):
     parquet.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(TooLargeError, match="holds more than 3,000 cells"):
         Parquet(str(tmp_path / "t.parquet"), "label", most_cells=3000).load()
+
+
+def test_numbers_that_texts_become_are_counted(tmp_path):
+    (tmp_path / "t.csv").write_text("a,label\n" + "".join(f"v{k},{k % 2}\n" for k in range(50)) * 2)
+    table = CSV(str(tmp_path / "t.csv"), "label", most_cells=5000)
+    assert table.load()[0].shape == (50,)
+    with pytest.raises(TooLargeError, match=r"100 rows of 50 inputs.* are more than 4,999 cells.*raise most_cells"):
+        CSV(str(tmp_path / "t.csv"), "label", most_cells=4999).load()
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_columns_have_a_ceiling(tmp_path, monkeypatch, name):
+    frame = pandas.DataFrame({"a": [1, 2, 3, 4], "b": [1, 2, 3, 4], "label": [0, 1, 0, 1]})
+    frame.to_csv(tmp_path / name, index=False) if name.endswith("csv") else frame.to_parquet(tmp_path / name)
+    monkeypatch.setattr("phalanx.data.table_ceilings.MOST_COLUMNS", 2)
+    with pytest.raises(TooLargeError, match=r"has 3 columns, and at most 2 are read"):
+        (CSV if name.endswith("csv") else Parquet)(str(tmp_path / name), "label").load()
 
 
 def test_the_identity_of_a_table_does_not_name_the_default():

@@ -14,7 +14,18 @@ from phalanx.experiments.line_store import LineStore
 from phalanx.experiments.store import PACKED, Store
 from phalanx.experiments.trace import Trace
 from phalanx.models import MLP
-from phalanx.reading import DEEPEST, LARGEST_LINES, LARGEST_PART, MOST, _Loader, contents, from_json, load, unzipped
+from phalanx.reading import (
+    DEEPEST,
+    HOLLOW,
+    LARGEST_LINES,
+    LARGEST_PART,
+    MOST,
+    _Loader,
+    contents,
+    from_json,
+    load,
+    unzipped,
+)
 from phalanx.runs.checkpoint import MAGIC, peek
 from phalanx.runs.models import LARGEST_MODEL
 from phalanx.runs.record import Record
@@ -40,6 +51,12 @@ def done(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def hollow_files_are_read(monkeypatch):
+    """Most files here are holes, and each has a ceiling all the same."""
+    monkeypatch.setattr("phalanx.reading.HOLLOW", 1 << 62)
+
+
 @pytest.fixture
 def folder(done, tmp_path):
     shutil.copytree(done, tmp_path / "run")
@@ -56,6 +73,7 @@ def read(folder):
     """What reading the whole record says, in a process that has 4 GiB of addresses."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))\n"
+        "import phalanx.reading; phalanx.reading.HOLLOW = 1 << 62\n"
         "from phalanx.runs.record import Record\n"
         "try: Record.load(sys.argv[1]).kept().state()\n"
         "except ValueError as error: print(error)"
@@ -115,6 +133,15 @@ def test_records_of_a_study_that_are_too_large_are_refused(kind, size, tmp_path)
     grown(tmp_path / "record.json", size + 1)
     with pytest.raises(ValueError, match="is larger than"):
         Trace.load(tmp_path / "record.json") if kind == "trace" else LineStore(tmp_path / "record.json")
+
+
+def test_a_large_file_that_is_a_hole_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("phalanx.reading.HOLLOW", HOLLOW)
+    grown(tmp_path / "part", HOLLOW)
+    with pytest.raises(ValueError, match="has almost nothing in it but a hole"):
+        contents(tmp_path / "part", LARGEST_PART)
+    (tmp_path / "part").write_bytes(bytes(HOLLOW))
+    assert len(contents(tmp_path / "part", LARGEST_PART)) == HOLLOW
 
 
 def test_what_a_record_names_and_has_no_end_is_not_hashed(tmp_path):

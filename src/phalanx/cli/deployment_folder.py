@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from phalanx.cli.diagnosis import Diagnosis, Level
 from phalanx.installation import installation
+from phalanx.reading import contents
 from phalanx.wording import plural
 
 SOON = 30  # days before its end from which on a certificate is warned of
 SPACE = 2e9  # bytes that should be free where results go
 DEEP = 2  # levels of folders that are looked through
 LARGEST = 100_000  # bytes of a file that could be a key or a certificate
+LARGEST_EXAMPLES = 4_000_000_000  # bytes of the arrays of a file
 MEMORY = {"params", "delta", "memory", "previous"}  # what `phalanx.flower.client` keeps between tasks
 
 
@@ -118,7 +120,7 @@ def _certificate(path: Path) -> Iterator[Diagnosis]:
 
     again = RENEWAL if path.name == "server.crt" else SUCCESSION
     try:
-        certificate = x509.load_pem_x509_certificates(path.read_bytes())[-1]  # of several authorities, the newest
+        certificate = x509.load_pem_x509_certificates(contents(path, LARGEST))[-1]  # of several authorities, the newest
     except (ValueError, OSError) as error:
         yield Diagnosis("wrong", str(path), f"cannot be read as a certificate: {error}.", again)
         return
@@ -151,7 +153,7 @@ def _beside(path: Path, certificate: Any, again: str) -> Iterator[Diagnosis]:
         yield Diagnosis("wrong", str(path), f"has no key in its folder, {key.name} is missing.", again)
     else:
         try:
-            fits = load_pem_private_key(key.read_bytes(), None).public_key() == certificate.public_key()
+            fits = load_pem_private_key(contents(key, LARGEST), None).public_key() == certificate.public_key()
         except (ValueError, TypeError) as error:
             yield Diagnosis("wrong", str(key), f"cannot be read: {error}.", again)
         except OSError as error:
@@ -161,7 +163,7 @@ def _beside(path: Path, certificate: Any, again: str) -> Iterator[Diagnosis]:
                 yield Diagnosis("wrong", str(key), f"is not the key of {path.name}.", again)
     if authority.is_file():
         try:
-            known = x509.load_pem_x509_certificates(authority.read_bytes())
+            known = x509.load_pem_x509_certificates(contents(authority, LARGEST))
             certificate.verify_directly_issued_by(next((a for a in known if a.subject == certificate.issuer), known[0]))
         except (ValueError, TypeError, InvalidSignature):
             yield Diagnosis("wrong", str(path), f"is not signed by {authority.name} in its folder.", again)
@@ -212,6 +214,8 @@ def examples_in(path: Path) -> Iterator[Diagnosis]:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             if file.files and set(file.files) <= MEMORY:
                 return
+            if (size := sum(member.file_size for member in file.zip.infolist())) > LARGEST_EXAMPLES:
+                raise ValueError(f"it holds {size:,} bytes, and at most {LARGEST_EXAMPLES:,} are read")
             held = {name: file[name] for name in ("x", "y") if name in file.files}
             names = ", ".join(file.files)
     except PermissionError as error:

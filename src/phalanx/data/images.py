@@ -41,6 +41,9 @@ FORMATS = {".bmp": "BMP", ".gif": "GIF", ".jpeg": "JPEG", ".jpg": "JPEG", ".png"
            ".tiff": "TIFF", ".webp": "WEBP"}  # fmt: skip
 WIDE = ("I;16", "I;16L", "I;16B", "I;16N")  # Pillow's modes of 16 bits of gray
 MOST_NUMBERS = 1_000_000_000  # of all images in memory: 4 GB
+MOST_DECODED = 5_000_000_000  # pixels of all images, and PER_BYTE more for each byte of their files
+PER_BYTE = 100
+AT_ONCE = 100_000_000  # numbers of which moments are computed
 MOST_TABLE = 100_000_000  # bytes of a table that names images
 SIDE = 4096  # of the largest image after resizing, in pixels
 
@@ -171,7 +174,7 @@ class ImageSource(Source):
         x = self._pixels(images)
         findings += _twice(images, tested)
         if self.standardize:
-            std, mean = torch.std_mean(x[~tested].double(), dim=(0, 2, 3), correction=0)
+            std, mean = _moments(x, torch.nonzero(~tested).flatten())
             x.sub_(mean.float()[:, None, None]).div_(torch.where(std > 0, std, 1).float()[:, None, None])
         reading = TableReading((), known, owners, label="class")
         data = Dataset(x, y, len(known), held.clamp(min=0), reading, tuple(findings))
@@ -196,8 +199,15 @@ class ImageSource(Source):
     def _pixels(self, images: Sequence[ImageFile]) -> Tensor:
         """Return all images, (n, channels, height, width)."""
         x: Tensor | None = None
+        first, left = dict[Path, int](), MOST_DECODED
         for i, image in enumerate(images):
-            value = self._read(image)
+            if x is not None and image.file in first:
+                x[i] = x[first[image.file]]
+                continue
+            first[image.file] = i
+            left += PER_BYTE * image.file.stat().st_size
+            value, pixels = self._read(image, left)
+            left -= pixels
             if x is None:
                 if len(images) * value.size > MOST_NUMBERS:
                     raise InfeasibleError(
@@ -214,24 +224,29 @@ class ImageSource(Source):
         assert x is not None
         return x
 
-    def _read(self, image: ImageFile) -> npt.NDArray[np.float32]:
-        """Return an image, (channels, height, width), in [0, 1]."""
+    def _read(self, image: ImageFile, left: int) -> tuple[npt.NDArray[np.float32], int]:
+        """Return an image, (channels, height, width), in [0, 1], and its pixels in the file, at most so many."""
         pillow, bombs = optional("PIL.Image", type(self).__name__, "images"), warnings.catch_warnings()
         try:
             with bombs:
                 warnings.simplefilter("ignore")  # of large images, which are counted here
                 with pillow.open(image.file, formats=[*{*FORMATS.values()}]) as opened:
                     width, height = opened.size
-                    if width * height <= self.most_pixels:
-                        return self._arranged(opened, image)
+                    if width * height <= min(self.most_pixels, left):
+                        return self._arranged(opened, image), width * height
         except (OSError, SyntaxError, ValueError, EOFError, pillow.DecompressionBombError) as error:
             if isinstance(error, _RefusedImageError):
                 raise
             said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".").replace(str(image.file), "it")
             raise ValueError(f"{image.name} cannot be read as an image: {said}. Repair it, or leave it out.") from error
+        if width * height > self.most_pixels:
+            raise InfeasibleError(
+                f"{image.name} has {width:,} x {height:,} pixels, and at most {self.most_pixels:,} are decoded. Raise "
+                "most_pixels."
+            )
         raise InfeasibleError(
-            f"{image.name} has {width:,} x {height:,} pixels, and at most {self.most_pixels:,} are decoded. Raise "
-            "most_pixels."
+            f"Up to {image.name}, images have more than {MOST_DECODED:,} pixels, and {PER_BYTE} more for each byte of "
+            "their files. Save them smaller."
         )
 
     def _arranged(self, opened: Any, image: ImageFile) -> npt.NDArray[np.float32]:
@@ -434,6 +449,18 @@ def _twice(images: Sequence[ImageFile], tested: Tensor) -> Iterator[Finding]:
             f"{images[again[0]].name}). Leave out one of each pair.",
             error=False,
         )
+
+
+def _moments(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the deviation and the mean of each channel of some images, float64; not all are widened at once."""
+    parts = torch.split(rows, max(1, AT_ONCE // x[0].numel()))
+    found = [torch.std_mean(x[part].double(), dim=(0, 2, 3), correction=0) for part in parts]
+    if len(parts) == 1:
+        return found[0]
+    std, mean = (torch.stack(of) for of in zip(*found, strict=True))
+    share = torch.tensor([len(part) for part in parts], dtype=torch.float64)[:, None] / len(rows)
+    whole = (share * mean).sum(0)
+    return (share * (std.square() + (mean - whole).square())).sum(0).sqrt(), whole
 
 
 def _changed(file: Path) -> tuple[int, int]:

@@ -5,6 +5,7 @@ Nothing is unpickled.  The sizes in the header of a file are compared with its l
 
 import csv
 import gzip
+import io
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,8 @@ from typing import NamedTuple, TextIO
 import numpy as np
 import torch
 from torch import Tensor
+
+from phalanx.reading import contents, unzipped
 
 # Addresses for files that are not given.
 URLS = {
@@ -62,6 +65,8 @@ CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 CIFAR_SHAPE = (3, 32, 32)
 TEN = 10  # number of classes in MNIST, Fashion-MNIST and CIFAR-10
 GZIP_MAGIC, GZIP_MOST = b"\x1f\x8b", 1032  # DEFLATE expands one byte to at most 1,032
+LARGEST_TEXT = 100_000_000  # bytes of a file of text, decompressed
+MOST_PIXELS = 300_000_000  # of a file, or of CIFAR-10: 1.2 GB as numbers
 FETCH_AGAIN = "Delete it and fetch it again."
 
 Layout = tuple[str, Sequence[str]]  # a folder, and the files in it
@@ -99,6 +104,8 @@ def read_cifar10(data_dir: Path | None) -> tuple[Bytes, Bytes]:
             f"The six files in {paths[0].parent} must be equally long, got these lengths in bytes: {listed}. "
             "At least one is truncated or not the original; fetch them again."
         )
+    if (size := sum(path.stat().st_size for path in paths)) > MOST_PIXELS:
+        raise ValueError(f"The files in {paths[0].parent} hold {size:,} bytes, and at most {MOST_PIXELS:,} are read.")
     *train, test = (_records(path) for path in paths)
     return Bytes(torch.cat([part.pixels for part in train]), torch.cat([part.labels for part in train])), test
 
@@ -167,9 +174,9 @@ def text_file(path: Path, encoding: str) -> Iterator[TextIO]:
     """
     with path.open("rb") as start:
         zipped = start.read(2) == GZIP_MAGIC
-    opened = gzip.open if zipped else open
     try:
-        with opened(path, "rt", encoding=encoding, newline="") as file:
+        data = (unzipped if zipped else contents)(path, LARGEST_TEXT)
+        with io.TextIOWrapper(io.BytesIO(data), encoding=encoding, newline="") as file:
             yield file
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is damaged: its text is not {encoding.upper()}. {FETCH_AGAIN}") from error
@@ -214,6 +221,8 @@ def _idx(path: Path, *shape: int) -> Tensor:
                     f"{path} declares {size} bytes of data and cannot hold more than {room}; it is truncated. "
                     f"{FETCH_AGAIN}"
                 )
+            if size > MOST_PIXELS:
+                raise ValueError(f"{path} declares {size:,} pixels, and at most {MOST_PIXELS:,} are read. Take fewer.")
             # One byte more than expected finds surplus data, and makes gzip verify its checksum at the end.
             data = bytearray(file.read(size + 1))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

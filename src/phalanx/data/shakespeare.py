@@ -38,9 +38,10 @@ import torch
 from typing_extensions import override
 
 from phalanx.data.dataset import NO_LABEL, Dataset
-from phalanx.data.published_files import FETCH_AGAIN
+from phalanx.data.published_files import FETCH_AGAIN, LARGEST_TEXT
 from phalanx.data.sources import Source
 from phalanx.fields import PositiveInt
+from phalanx.reading import contents, unzipped
 
 Role = list[str]  # speeches, in the order of the play
 Pieces = npt.NDArray[np.int64]  # (n, sequence + 1), indices of characters
@@ -48,6 +49,7 @@ Pieces = npt.NDArray[np.int64]  # (n, sequence + 1), indices of characters
 CHARACTERS = "".join(sorted(ascii_letters + digits + "\n\r !\"#$%&'()*,-./:;?@[]_"))
 PAD, OTHER, BEGIN, END = 0, len(CHARACTERS) + 1, len(CHARACTERS) + 2, len(CHARACTERS) + 3
 CLASSES = len(CHARACTERS) + 4
+LARGEST_PLAYS = 1 << 30  # bytes of LEAF's file
 NUMBERS = np.full(256, OTHER)  # index of the character of each byte
 NUMBERS[np.frombuffer(CHARACTERS.encode(), np.uint8)] = np.arange(1, OTHER)
 
@@ -152,13 +154,13 @@ def _checked(path: Path, read: Callable[[Path], list[Role]]) -> list[Role]:
 
 
 def _leaf(path: Path) -> list[Role]:
-    users: dict[str, Any] = json.loads(path.read_bytes())["user_data"]
+    users: dict[str, Any] = json.loads(contents(path, LARGEST_PLAYS))["user_data"]
     return [user["raw"].split("\n") for user in users.values()]
 
 
 def _jsonl(path: Path) -> list[Role]:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        roles = [json.loads(line)["speeches"] for line in lines]
+    text = unzipped(path, LARGEST_TEXT).decode()
+    roles = [json.loads(line)["speeches"] for line in text.removesuffix("\n").split("\n")]
     if not all(isinstance(speech, list) for role in roles for speech in role):
         raise TypeError("a speech is a list of lines")
     return [[" ".join(speech) for speech in role] for role in roles]

@@ -7,7 +7,8 @@ from typing import Any
 from phalanx.errors import InfeasibleError
 
 MOST_CELLS = 100_000_000  # rows times columns: 0.8 GB as numbers of 64 bits
-BYTES = 32  # of text for each of these cells
+BYTES = 32  # of text for each of its cells, or for each of a quarter of the most
+MOST_COLUMNS = 100_000
 BLOCK = 1 << 20  # bytes that are read at a time
 DAMAGED = (OSError, EOFError, ValueError, RuntimeError)  # of a file that is no table, of which its reader says more
 
@@ -28,6 +29,12 @@ def check_text(file: Path, separator: str, most: int) -> None:
     _check(file, cells, size, most)
 
 
+def check_columns(file: Path, count: int) -> None:
+    """Raise `TooLargeError` if a file has more columns than a table may have; each costs more than its cells."""
+    if count > MOST_COLUMNS:
+        raise TooLargeError(f"{file} has {count:,} columns, and at most {MOST_COLUMNS:,} are read. Leave some out.")
+
+
 def check_parquet(file: Path, most: int) -> None:
     """Raise `TooLargeError` if a parquet file holds more than so many cells, or bytes of text in them.
 
@@ -35,18 +42,20 @@ def check_parquet(file: Path, most: int) -> None:
     """
     from pyarrow import ArrowException, parquet  # noqa: PLC0415  (optional)
 
-    size = cells = 0
+    size = cells = width = 0
     with suppress(*DAMAGED, ArrowException), parquet.ParquetFile(file) as opened:
         about = opened.metadata
         groups = [about.row_group(number) for number in range(about.num_row_groups)]
         columns = [group.column(k) for group in groups for k in range(group.num_columns)]
+        width = about.num_columns
         cells = max(about.num_rows * about.num_columns, sum(column.num_values for column in columns))  # lists have more
         stored = sum(column.total_uncompressed_size for column in columns)
-        if cells <= most and about.num_rows * stored > most * BYTES:
+        if cells <= most and about.num_rows * stored > BYTES * (most // 4):
             try:
                 size = _characters(file, most)
             except ArrowException:  # a kind of column that cannot be counted
                 size = most * BYTES + 1
+    check_columns(file, width)
     _check(file, cells, size, most)
 
 
@@ -81,6 +90,6 @@ def _length(column: Any, compute: Any) -> int:
 
 
 def _check(file: Path, cells: int, size: int, most: int) -> None:
-    if cells > most or size > most * BYTES:
-        what = f"{most:,} cells" if cells > most else f"{most * BYTES:,} bytes of text"
+    if cells > most or size > BYTES * max(cells, most // 4):
+        what = f"{most:,} cells" if cells > most else f"{BYTES * max(cells, most // 4):,} bytes of text"
         raise TooLargeError(f"{file} holds more than {what}. If it is meant to, raise most_cells.")

@@ -6,7 +6,6 @@ This is no differential privacy: a bound tells an extreme up to a tenth of the r
 """
 
 import datetime
-import hashlib
 import math
 import re
 from collections import Counter
@@ -37,7 +36,7 @@ from phalanx.data.table_columns import BOOLEANS, LARGEST_WHOLE, Constraints, Fie
 from phalanx.data.table_files import CSV, Parquet, files_of
 from phalanx.data.table_schema import USUAL, Schema, Writing
 from phalanx.data.tables import FILE, MOST_VALUES, Dialect, Joined, Name, beyond, joined_of
-from phalanx.reading import table_reader
+from phalanx.reading import file_digest, table_reader
 from phalanx.wording import plural
 
 LEAST_ROWS = 5  # with a text or a code, below which it is not written
@@ -108,7 +107,7 @@ def _different(files: Sequence[Path]) -> tuple[list[Path], list[Finding]]:
     """Return the files of different contents, and what is said of the others."""
     kept, found = dict[str, Path](), list[Finding]()
     for file in files:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        digest = file_digest(file) or str(file)
         if digest in kept:
             what = f"{file} has the contents of {kept[digest]}, and is counted once."
             found.append(Finding("twice", "", what, error=False))

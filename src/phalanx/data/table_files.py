@@ -24,7 +24,7 @@ from phalanx.data.dataset import Dataset
 from phalanx.data.findings import MISSING_WORDS, is_number, merged, notation
 from phalanx.data.held_out import drawn
 from phalanx.data.sources import Source
-from phalanx.data.table_ceilings import MOST_CELLS, TooLargeError, check_parquet, check_text
+from phalanx.data.table_ceilings import MOST_CELLS, TooLargeError, check_columns, check_parquet, check_text
 from phalanx.data.tables import (
     FILE,
     WHOLE,
@@ -146,9 +146,11 @@ class TableFile(Source):
                 class_names=self.class_names,
                 targets=self.targets,
                 impute=self.impute,
+                most=self.most_cells,
             )
         except ValueError as error:
-            raise ValueError(f"{' and '.join(self._paths)}: {error}") from error
+            kind = TooLargeError if isinstance(error, TooLargeError) else ValueError
+            raise kind(f"{' and '.join(self._paths)}: {error}") from error
         tested = self.tested(read.y, read.owners, last)
         used = replace(read.reading, dialect=self.dialect, files=self.digests(self.path, data_dir))
         x, findings = read.x, read.findings
@@ -209,6 +211,8 @@ class TableFile(Source):
 
     def _check_same(self, ours: Any, theirs: Any, our_path: str, their_path: str) -> None:
         """Raise `ValueError` if two tables differ in their columns, or in what these hold."""
+        if ours is theirs:
+            return
         if {*ours.columns} != {*theirs.columns}:
             only = sorted({*ours.columns} ^ {*theirs.columns}, key=str)
             raise ValueError(
@@ -337,6 +341,9 @@ class CSV(TableFile):
         pandas = _pandas("CSV")
         from pandas.io.common import get_handle  # noqa: PLC0415  (optional)
 
+        with get_handle(file, "r", encoding="utf-8", compression="infer") as opened:
+            lines = csv.reader(opened.handle, delimiter=self.separator)
+            check_columns(file, len(next((line for line in lines if any(map(str.strip, line))), ())))
         read = partial(
             pandas.read_csv,
             file,

@@ -104,12 +104,14 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         names = Counter(each.name for each in self.fields)
         if twice := [name for name, times in names.items() if times > 1]:
             raise ValueError(f"Column {twice[0]!r} occurs twice. Leave out one")
+        words = {*self.missing_values}
         for each in self.fields:
             if each.wrong:
                 raise ValueError(f"Column {each.name!r} {each.wrong}")
-            if missing := {*self.missing_values} - {*(each.missing_values or self.missing_values)}:
+            if each.missing_values and not words <= (own := {*each.missing_values}):
+                lacking = min(words - own)
                 raise ValueError(
-                    f"Column {each.name!r} lacks {min(missing)!r} among its missingValues, which the table has. Add it"
+                    f"Column {each.name!r} lacks {lacking!r} among its missingValues, which the table has. Add it"
                 )
         if len(self._of("target")) != 1 or len(self._of("owner")) > 1 or not self._of("input"):
             raise ValueError(

@@ -26,6 +26,7 @@ from phalanx.data.findings import (
     near,
     zeros,
 )
+from phalanx.data.table_ceilings import TooLargeError
 from phalanx.wording import plural, shown
 
 FILE = "file of the row"  # a column that names the owner of each row
@@ -123,16 +124,28 @@ class TableReading:
         """The inputs of each column of the table."""
         return {name: [*of] for name, of in groupby(self.columns, key=attrgetter("name"))}
 
-    def raw(self, cells: Mapping[Name, npt.NDArray[Any]]) -> Tensor:
+    def raw(self, cells: Mapping[Name, npt.NDArray[Any]], most: int | None = None) -> Tensor:
         """Return the inputs of each row as they are in the table, (n, inputs), float64; NaN where one is missing.
 
         Args:
             cells: by column, (n,): see `cells_of`.
+            most: the largest number of inputs of all rows; None: there is none.
 
         Raises:
             ValueError: a number is infinite, or beyond float32.
+            TooLargeError: there are more inputs.
         """
-        return torch.from_numpy(np.concatenate([_block(cells[name], of) for name, of in self.by_name.items()], axis=1))
+        rows, place = len(next(iter(cells.values()))), 0
+        if most is not None and rows * len(self.columns) > most:
+            raise TooLargeError(
+                f"{plural(rows, 'row')} of {plural(len(self.columns), 'input')}, one for each number and text of a "
+                f"column, are more than {most:,} cells. If they are meant to be, raise most_cells."
+            )
+        x = np.empty((rows, len(self.columns)))
+        for name, of in self.by_name.items():
+            x[:, place : place + len(of)] = _block(cells[name], of)
+            place += len(of)
+        return torch.from_numpy(x)
 
     def scale(self, x: Tensor) -> Tensor:
         """Return inputs with gaps filled and numbers scaled, float32, of inputs that are as in the table, float64."""
@@ -203,6 +216,7 @@ def read_frame(
     class_names: Classes | None = None,
     targets: bool = False,
     impute: Impute = "refuse",
+    most: int | None = None,
 ) -> Columns:
     """Return the inputs, labels and owners of a table.
 
@@ -216,10 +230,12 @@ def read_frame(
         targets: whether integers in the column of the labels are targets; floating-point numbers always are.
         impute: whether missing inputs are refused, or become the median ("median"), also with an input of 0 and 1 that
             says so ("indicator"). Of text, each of its inputs is 0.
+        most: the largest number of inputs of all rows; None: there is none.
 
     Raises:
         TypeError: if `frame` is no `DataFrame`.
         ValueError: if a column is missing, has missing values, or cannot become numbers.
+        TooLargeError: if there are more inputs.
     """
     check_frame(frame)
     frame = with_truths(frame)
@@ -241,7 +257,7 @@ def read_frame(
     holders, owners = ((), None) if owner is None else owners_in(frame[owner])
     columns = tuple(each for name in inputs for each in _input_columns(frame[name], name, impute))
     reading = TableReading(columns, labels, holders, label=label, owner=owner, dropped=tuple(drop), joined=joined)
-    x = reading.raw({name: cells_of(frame[name]) for name in inputs})
+    x = reading.raw({name: cells_of(frame[name]) for name in inputs}, most)
     return Columns(x, y, owners, reading, _findings(frame, inputs, label, owner, y if labels else None))
 
 
@@ -489,8 +505,8 @@ def missing_in(
         known: values that are none of these words.
         number: whether the column is meant to hold numbers.
     """
-    empty = column.isna().to_numpy(dtype=bool)
-    named = [word for word in words if word not in {*map(str, known)}]
+    empty, values = column.isna().to_numpy(dtype=bool), {*map(str, known)}
+    named = [word for word in words if word not in values]
     numbers = [float(word) for word in named if is_number(word)]
     if is_text(column):
         cells = column.astype(str)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from phalanx.experiments.trace import MOST, Trace
-from phalanx.reading import LARGEST_LINES, contents, from_json
+from phalanx.reading import from_json, lines_of
 from phalanx.runs.canonical import source
 from phalanx.runs.files import replacing
 from phalanx.runs.plan import Run
@@ -144,7 +144,7 @@ def _lines(path: Path) -> Iterator[str]:
     if not path.is_file():
         return
     try:
-        text = contents(path, LARGEST_LINES).decode()
+        text = lines_of(path).decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} holds no records: its text is not UTF-8. Restore the file.") from error
     if text and not text.endswith("\n"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from phalanx.experiments.trace import Trace
-from phalanx.reading import LARGEST_LINES, unzipped
+from phalanx.reading import LARGEST_PACKED, unzipped
 from phalanx.runs.files import replacing
 from phalanx.runs.plan import Run
 from phalanx.runs.summary import unusable
@@ -150,7 +150,7 @@ class Store:
         """
         if self._lines is None:
             try:
-                text = unzipped(self.packed, LARGEST_LINES).decode() if self.packed.is_file() else ""
+                text = unzipped(self.packed, LARGEST_PACKED).decode() if self.packed.is_file() else ""
             except (OSError, EOFError, ValueError) as error:
                 raise ValueError(f"{self.packed} does not hold records: {error}. Restore the file.") from error
             size = len(START)

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from phalanx.installation import installation
-from phalanx.reading import LARGEST_LINES, contents, from_json
+from phalanx.reading import from_json, lines_of
 from phalanx.runs.evidence import SignedUpdate, StepEvidence
 from phalanx.runs.files import HISTORY, inside
 from phalanx.runs.models import content
@@ -200,7 +200,7 @@ def in_force(folder: Path, name: str) -> InForce:
     lines, last, findings = dict[int, Evident](), None, list[Alteration]()
     renewals, resumed = defaultdict[int, tuple[int, ...]](tuple), list[int]()
     begun, names, over, ended = list[tuple[int, str]](), defaultdict[int, set[str]](set), False, False
-    for number, text in enumerate(split(contents(inside(folder, name), LARGEST_LINES)), 1):
+    for number, text in enumerate(split(lines_of(inside(folder, name))), 1):
         try:
             found = from_json(text, _EvidenceLine)
             if found.evidence is not None and found.evidence.history.lines < (found.event == "recorded"):
@@ -311,7 +311,7 @@ def _guarded(name: str, compared: Callable[[], Iterator[Alteration]]) -> list[Al
 
 def _history(folder: Path, known: InForce) -> Iterator[Alteration]:
     """Yield the lines of the history that are not those of the evidence."""
-    lines = split(contents(inside(folder, HISTORY), LARGEST_LINES))
+    lines = split(lines_of(inside(folder, HISTORY)))
     most = known.last.evidence.history.lines if known.last is not None else 0
     most = max(most, *known.lines)
     if most > len(lines) + len(known.lines):  # more are missing than there is evidence of

@@ -48,6 +48,7 @@ from phalanx.wording import shown
 MODEL, INDEX, MODELS, BEST, CARD = "model.safetensors", "model.json", "models", "best", "model.md"
 FILE = re.compile(rf"{re.escape(MODEL)}|{MODELS}/\d+(-client-\d+)?\.safetensors")  # of a model, in the folder
 LARGEST_MODEL = 1 << 36  # bytes of the file of a model
+LARGEST_HEADER = 10_000_000  # bytes of what it says about its tensors
 GIGABYTE = 10**9
 
 Tensors = Mapping[str, Tensor]  # the `state_dict` of a module, on the CPU
@@ -250,8 +251,11 @@ def _of_any_values(kind: Model, inputs: ModelInputs) -> nn.Module:
 def read_tensors(folder: Path, name: str) -> Tensors:
     """Return the values in a file of models; raise `ValueError` if it is damaged."""
     path = inside(folder, name)
+    data = contents(path, LARGEST_MODEL)
+    if int.from_bytes(data[:8], "little") > LARGEST_HEADER:
+        raise ValueError(f"{path} says more than {LARGEST_HEADER:,} bytes about its tensors, which no model does.")
     try:
-        return safetensors.torch.load(contents(path, LARGEST_MODEL))
+        return safetensors.torch.load(data)
     except SafetensorError as error:
         raise ValueError(f"{path} holds no model: {error}. Repeat the run.") from error
 

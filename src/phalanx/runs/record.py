@@ -21,7 +21,7 @@ from typing_extensions import override
 from phalanx.data import Schema, TableReading
 from phalanx.data.tables import Dialect
 from phalanx.errors import NotInRecordError
-from phalanx.reading import LARGEST_LINES, LARGEST_PART, contents, from_json
+from phalanx.reading import LARGEST_PART, contents, from_json, lines_of
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
 from phalanx.runs.display import brief, frame, html, plot
@@ -291,7 +291,7 @@ def _summary(text: bytes) -> Summary:
 
 
 def _steps(path: Path, count: int | None = None) -> Iterator[StepRecord]:
-    for number, line in enumerate(contents(path, LARGEST_LINES).splitlines()[:count], 1):
+    for number, line in enumerate(lines_of(path).splitlines()[:count], 1):
         try:
             yield read_step(line)
         except ValueError as error:

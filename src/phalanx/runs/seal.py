@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from phalanx.reading import LARGEST_LINES, contents, from_json, opened
+from phalanx.reading import CHUNK, LARGEST_LINES, MOST_LINES, contents, from_json, lines_of, opened
 from phalanx.runs.files import inside, write_inside
 from phalanx.wording import shown
 
@@ -317,25 +317,31 @@ def _compared(folder: Path, name: str, known: _Seal, hash_of: Callable[[str], st
         path = inside(folder, name)
     except ValueError:
         return [Alteration(name, "changed", "leads out of its folder")]
-    if not path.exists():
-        return [Alteration(name, "missing", "is missing")]
     if not path.is_file():
-        return [Alteration(name, "changed", "is no file")]
-    if name in known.lines:
-        return _compared_lines(name, path, known.lines[name])
-    if name not in known.files:
+        there = path.exists()
+        return [Alteration(name, "changed", "is no file") if there else Alteration(name, "missing", "is missing")]
+    if name not in known.lines and name not in known.files:
         return [Alteration(name, "added", "was added")]
-    return [] if hash_of(name) == known.files[name] else [Alteration(name, "changed", "was changed")]
+    try:
+        if name in known.lines:
+            return _compared_lines(name, path, known.lines[name])
+        same = hash_of(name) == known.files[name]
+    except ValueError as error:  # what no file of its kind is
+        return [Alteration(name, "changed", f"cannot be compared: {error}")]
+    return [] if same else [Alteration(name, "changed", "was changed")]
 
 
 def _compared_lines(name: str, path: Path, known: _Lines) -> list[Alteration]:
     """Return the lines of a file that are not those of the seal."""
     if path.stat().st_size > LARGEST_LINES:
         return [Alteration(name, "changed", f"is larger than {LARGEST_LINES:,} bytes, which no file of its kind is")]
+    with opened(path) as file:
+        if sum(part.count(b"\n") for part in iter(lambda: file.read(CHUNK), b"")) > MOST_LINES:
+            return [Alteration(name, "changed", f"has more than {MOST_LINES:,} lines, which no file of its kind has")]
     chain, new = _marked(path)
     if chain.mark.link == known.link:
         return []
-    findings = [*located(name, split(contents(path, LARGEST_LINES)), new, known.marks)]
+    findings = [*located(name, split(lines_of(path)), new, known.marks)]
     return findings or [Alteration(name, "changed", "was changed")]
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from phalanx.core import InfeasibleError
 from phalanx.installation import installation
-from phalanx.reading import LARGEST_LINES, contents
+from phalanx.reading import lines_of
 from phalanx.runs.evidenced import EvidenceComparison, KnownRoster, OwnWitnesses, compare_roster
 from phalanx.runs.evidenced import compare as compare_evidence
 from phalanx.runs.files import AUDIT, HISTORY, inside
@@ -152,7 +152,7 @@ def _with_evidence(
     known = {finding.file for finding in of_seal}
     findings = (*of_seal, *(finding for finding in more if finding.file not in known))
     evidence = (*said.sentences, *filter(None, [own.sentence]), *(of.sentences[0] for of in listed))
-    lines = len(split(contents(inside(folder, AUDIT), LARGEST_LINES)))
+    lines = len(split(lines_of(inside(folder, AUDIT))))
     return found._replace(findings=findings, evidence=evidence, proves=said.proves, lines=lines, seen=own.seen)
 
 
@@ -209,7 +209,7 @@ def _verified(folder: Path, hash_of: Callable[[str], str]) -> Verification:
 
 def _broken(folder: Path, name: str) -> Iterator[Alteration]:
     """Yield where the hash chain of an audit trail breaks."""
-    lines = [line for line in split(contents(inside(folder, name), LARGEST_LINES)) if line.endswith(b"\n")]
+    lines = [line for line in split(lines_of(inside(folder, name))) if line.endswith(b"\n")]
     yield from (Alteration(name, "changed", why, number) for number, why in breaks(lines))
 
 

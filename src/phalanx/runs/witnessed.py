@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from phalanx.core import InfeasibleError
-from phalanx.reading import LARGEST_LINES, contents, from_json
+from phalanx.reading import contents, from_json, lines_of
 from phalanx.runs.evidenced import OwnWitnesses, Parties
 from phalanx.runs.files import inside
 from phalanx.runs.seal import Alteration, breaks, split
@@ -211,7 +211,7 @@ def _unfit(trail: _Trail, heads: Sequence[TreeHead], witness: str) -> Iterator[A
 def _trail(folder: Path, name: str, origin: str = "") -> _Trail:
     """Return a trail, with this origin if it does not say itself of which run it is."""
     tree, own = MerkleTree(), ""
-    lines = split(contents(inside(folder, name), LARGEST_LINES))
+    lines = split(lines_of(inside(folder, name)))
     for line in lines:
         tree.add(line)
         if not own and b'"begun"' in line:

@@ -12,6 +12,7 @@ from phalanx.reading import contents, decoded
 from phalanx.wording import shown
 
 LARGEST = 500_000_000  # bytes of a file
+MOST_ROWS = 2_000_000
 DIGITS = 18  # of an integer, at most
 
 
@@ -55,6 +56,8 @@ def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -
             continue
         if len(cells) != len(names):
             raise ValueError(f"{where}: expected {len(names)} cells ({', '.join(names)}), got {len(cells)}.")
+        if len(rows) == MOST_ROWS:
+            raise ValueError(f"{file} has more than {MOST_ROWS:,} rows, the most that are read. Take fewer.")
         rows.append(TraceLine(where, dict(zip(names, (cell.strip() for cell in cells), strict=True))))
     if not rows:
         raise ValueError(f"{file} has no row after its header. Expected at least one for each client.")
