@@ -387,9 +387,7 @@ def test_what_is_no_file_is_named_and_not_waited_for(with_updates, tmp_path, nam
 
 
 def test_a_history_above_its_ceiling_is_said_to_be_one(folder, monkeypatch):
-    monkeypatch.setattr(
-        evidenced, "contents", lambda path, most: contents(path, 10_000_000 if "audit" in path.name else 9)
-    )
+    monkeypatch.setattr(evidenced, "lines_of", lambda path: contents(path, 10_000_000 if "audit" in path.name else 9))
     (finding,) = verify(folder / "run").findings
     assert "is larger than 9 bytes" in finding.text
 
