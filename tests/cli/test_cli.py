@@ -16,8 +16,10 @@ from phalanx.core import Until
 from phalanx.engine.observer import Progress
 from phalanx.experiments.run_events import Began
 from phalanx.experiments.shown.progress_display import Display
+from phalanx.runs import provenance
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.plan import Run
+from phalanx.runs.provenance import NUMERICS
 from phalanx.runs.record import Record
 
 
@@ -259,12 +261,21 @@ def test_a_run_whose_own_classes_were_edited_is_repeated(capsys, tmp_path):
     assert loss() > before
 
 
-def test_a_run_of_another_numerics_version_is_repeated(capsys, monkeypatch):
+def raised(monkeypatch, part):
+    """Raise the numerics version with a change of one part."""
+    changes = (*provenance.CHANGES, frozenset({part}))
+    monkeypatch.setattr(provenance, "CHANGES", changes)
+    monkeypatch.setattr(provenance, "NUMERICS", len(changes))
+
+
+def test_a_run_is_repeated_if_a_later_numerics_version_changes_a_part_of_it(capsys, monkeypatch):
     command = "run --clients 3 --until.steps 1 --folder here"
     phalanx(capsys, command)
-    monkeypatch.setattr("phalanx.runs.provenance.NUMERICS", 99)
+    raised(monkeypatch, "Median")
+    assert "done already" in phalanx(capsys, command)[1]
+    raised(monkeypatch, "FedAvg")
     out = phalanx(capsys, command)[1]
-    assert "This run is repeated: its results are of numerics version 2, this is 99" in out
+    assert f"This run is repeated: its results are of numerics version {NUMERICS}, this is {NUMERICS + 2}" in out
     assert "done already" in phalanx(capsys, command)[1]
 
 

@@ -6,8 +6,13 @@ import subprocess
 import pytest
 import torch
 
+from phalanx import Run
+from phalanx.aggregators import Median
+from phalanx.algorithms import FLAME, FedAvg, PerCluster
+from phalanx.data import MNIST
 from phalanx.runs import provenance as module
-from phalanx.runs.provenance import NUMERICS, Provenance, checkout, provenance, sources
+from phalanx.runs.provenance import NUMERICS, Provenance, checkout, counts_as, parts, provenance, sources
+from phalanx.training import LocalSGD
 
 
 def package(folder, **files):
@@ -32,7 +37,7 @@ def test_it_says_what_computes_here():
     assert found.sources == sources()
     assert found.flower is None
     assert provenance("cpu", "1.2").flower == "1.2"
-    assert found.outdated == ""
+    assert found.outdated(Run()) == ""
 
 
 def test_it_is_the_same_when_written_and_read_again():
@@ -43,7 +48,30 @@ def test_it_is_the_same_when_written_and_read_again():
 def test_an_older_record_knows_little_and_is_outdated():
     found = Provenance.read({"phalanx": "0.1.0", "threads": 1})
     assert found == Provenance(phalanx="0.1.0", threads=1)
-    assert found.outdated == f"its results are of numerics version 0, this is {NUMERICS}"
+    assert found.outdated(Run()) == f"its results are of numerics version 0, this is {NUMERICS}"
+
+
+def test_a_record_stays_current_until_a_part_of_its_run_changes(monkeypatch):
+    assert (counts_as(1, Run()), counts_as(1, Run(algorithm=FLAME(f=1)))) == (NUMERICS, NUMERICS)
+    assert counts_as(1, Run(algorithm=FLAME(f=1, compare="models"))) == 1
+    assert counts_as(1, Run(algorithm=PerCluster(FLAME(f=1, compare="models")))) == 1
+    monkeypatch.setattr(
+        module, "CHANGES", (None, frozenset({"Median"}), frozenset({"LocalTraining"}), frozenset({"Digits"}))
+    )
+    monkeypatch.setattr(module, "NUMERICS", 4)
+    assert counts_as(1, Run(algorithm=FedAvg(Median()))) == 1
+    assert counts_as(1, Run()) == 2  # each kind of local training has that base
+    assert counts_as(3, Run()) == 3
+    assert counts_as(3, Run(data=MNIST())) == 4
+    assert counts_as(0, Run(data=MNIST())) == 0
+    assert Provenance(numerics=3).outdated(Run()) == "its results are of numerics version 3, this is 4"
+
+
+def test_the_parts_of_a_run_are_its_classes_their_bases_and_its_texts():
+    found = parts(Run(training=LocalSGD(engine="compiled"), algorithm=FedAvg(Median())))
+    assert {"Run", "FedAvg", "Median", "LocalSGD", "LocalTraining", "LocalSGD.engine=compiled", "Digits"} <= found
+    assert "Mean" not in found
+    assert "LocalSGD.engine=loop" not in found
 
 
 @pytest.mark.parametrize("form", [None, [], {"threads": "1"}, {"threads": True}, {"other": 1}, {"clean": 1}])

@@ -53,7 +53,7 @@ from phalanx.report.words import duration
 from phalanx.runs.engine_choice import can_begin, with_engine
 from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
-from phalanx.runs.provenance import NUMERICS
+from phalanx.runs.provenance import NUMERICS, counts_as
 from phalanx.training.engines import Engine
 from phalanx.wording import plural
 
@@ -346,7 +346,7 @@ def _known(needed: Needed, again: set[str], store: Store, console: Console) -> d
         console.print(f"{len(out)} of {plural(len(needed.plans), 'record')} are in {store.folder}.", soft_wrap=True)
     for why, count in reasons.items():
         console.print(escape(f"{plural(count, 'more record')} cannot be used: {why}."), soft_wrap=True)
-    versions = Counter(trace.provenance.numerics for trace in out.values())
+    versions = Counter(counts_as(trace.provenance.numerics, needed.plans[i]) for i, trace in out.items())
     for version, count in sorted(versions.items()):
         if version != NUMERICS:
             warning = f"Warning: {plural(count, 'record')} of numerics version {version}, this is {NUMERICS}: "
@@ -484,7 +484,7 @@ def verify(found: Mapping[str, Reproduction], options: ReproduceOptions, console
         version, by = one.trace.provenance.numerics, differences(one.trace, again[one.trace.identity])
         other = conditions(one.trace, again[one.trace.identity])
         equal += not by
-        wrong += bool(by) and version == NUMERICS and not other
+        wrong += bool(by) and counts_as(version, one.plan) == NUMERICS and not other
         table.add_row(escape(one.name), str(version), f"{one.trace.wall_seconds:.1f}", escape(_compared(by, other)))
     console.print(table)
     console.print(f"{equal} of {plural(len(drawn), 'record')} came out again to the bit.", soft_wrap=True)

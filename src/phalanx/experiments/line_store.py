@@ -14,7 +14,7 @@ from phalanx.reading import from_json, lines_of
 from phalanx.runs.canonical import source
 from phalanx.runs.files import replacing
 from phalanx.runs.plan import Run
-from phalanx.runs.provenance import NUMERICS, Provenance
+from phalanx.runs.provenance import Provenance
 from phalanx.wording import shown
 
 DIGITS = 16  # of an identity
@@ -53,7 +53,7 @@ class LineStore:
 
     Args:
         path: of the file, which need not exist.
-        any_numerics: whether lines of other numerics versions than this library's are read as well.
+        any_numerics: whether runs are found that this library may compute with other bits.
         failed: whether runs without an accuracy are read; if not, they are carried out again. Of several lines for one
             run, the last counts.
 
@@ -64,7 +64,7 @@ class LineStore:
     keeps_failures = True
 
     def __init__(self, path: Path, *, any_numerics: bool = False, failed: bool = True) -> None:
-        self.file, self.folder, self.origins = path, path.parent, list[Provenance]()
+        self.file, self.folder, self.origins, self._any = path, path.parent, list[Provenance](), any_numerics
         self._lines = dict[str, Line]()
         for number, text in enumerate(_lines(path), 1):
             try:
@@ -72,13 +72,12 @@ class LineStore:
                     self.origins.append(Provenance.read(from_json(text.encode(), dict)))
                     continue
                 found = from_json(text.encode(), _Written)
-                made = self.origins[found.origin]
+                self.origins[found.origin]
             except (ValueError, IndexError, TypeError) as error:
                 raise ValueError(f"{path}, line {number}, is no record: {error}. Restore the file.") from error
-            if any_numerics or made.numerics == NUMERICS:
-                self._lines[found.key] = Line(*msgspec.structs.astuple(found)[2:])
-                if not failed and found.accuracy is None:
-                    del self._lines[found.key]
+            self._lines[found.key] = Line(*msgspec.structs.astuple(found)[2:])
+            if not failed and found.accuracy is None:
+                del self._lines[found.key]
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -87,6 +86,8 @@ class LineStore:
         """Return the record of a run, as far as the line has it; see `Records`."""
         if (line := self._lines.get(key_of(plan.identity, own := source(plan)))) is None:
             return None, ""
+        if (why := self.origins[line.origin].outdated(plan)) and not self._any:
+            return None, why
         return Trace(
             name=plan.title,
             identity=plan.identity,

@@ -43,6 +43,11 @@ def _megabytes(trace: Trace, _: float | None) -> float | None:
     return None if trace.uploads is None else trace.uploads * trace.dimension * FLOAT / 1e6
 
 
+def _received(trace: Trace, _: float | None) -> float | None:
+    """Return the mean accuracy of honest clients' models; None where the record does not say it."""
+    return statistics.fmean(trace.received_accuracy.values()) if trace.received_accuracy else None
+
+
 def _reached(over: str) -> Callable[[Trace, float | None], float | None]:
     """Return a function to the step or second of the first evaluation with at least the target accuracy."""
 
@@ -56,6 +61,7 @@ def _reached(over: str) -> Callable[[Trace, float | None], float | None]:
 METRICS = {
     "accuracy": Metric("Accuracy at the end, %", _final("accuracy"), 100.0),
     "best_accuracy": Metric("Best accuracy, %", lambda trace, _: trace.best(), 100.0),
+    "received_accuracy": Metric("Accuracy that honest clients are served, %", _received, 100.0),
     "worst_client_accuracy": Metric("Accuracy for the worst client, %", _final("worst_client_accuracy"), 100.0),
     "attack_success": Metric("Success of the attack, %", _final("attack_success"), 100.0),
     "loss": Metric("Loss at the end, nats", _final("loss")),

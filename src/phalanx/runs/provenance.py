@@ -19,14 +19,20 @@ import torch
 
 from phalanx.version import VERSION
 
-NUMERICS = 2
-"""The numerics version: raise it by one, in the same commit, with any change after which some run gives other bits.
+EVERY_PART = None
+CHANGES: tuple[frozenset[str] | None, ...] = (
+    EVERY_PART,  # version 1: records of version 0 do not say what computed them
+    frozenset({"FLAME.compare=models", "Catalyst.compare=models"}),  # 2: nearly parallel models go by their distances
+)
+"""The parts of runs that gave other bits from each numerics version on: names as `parts` returns them.
 
-A new default or a new class needs no other number, as runs with it have another identity.  A faster kernel that adds in
-another order needs one.  Records of another numerics version are not mixed with new ones, and a finished run of another
-one is repeated.  `phalanx reproduce --verify` and the slow tests compute stored records again, and find a change that
-was made without it.
+Add a line, in the same commit, with any change after which some run gives other bits.  A new default or a new class
+needs none, as runs with it have another identity.  A faster kernel that adds in another order needs one, with all
+classes that use it.  A record that none of the later changes is about stays current.  Others are not mixed with new
+ones, and a finished run of theirs is repeated.  `phalanx reproduce --verify` and the slow tests compute stored records
+again, and find a change that was made without a line.
 """
+NUMERICS = len(CHANGES)  # the numerics version
 
 PACKAGE = Path(__file__).parents[1]
 PAPERS = Path("../../papers")  # of a checkout, from the package: some of their runs use classes of their own
@@ -95,12 +101,40 @@ class Provenance:
             raise ValueError(f"its provenance is unknown or of a wrong type in {', '.join(map(str, wrong))}")
         return cls(**form)
 
-    @property
-    def outdated(self) -> str:
-        """Return why this library may give other numbers; empty if it gives the same."""
-        if self.numerics == NUMERICS:
+    def outdated(self, run: Any) -> str:
+        """Return why this library may give other numbers for a run; empty if it gives the same."""
+        if counts_as(self.numerics, run) == NUMERICS:
             return ""
         return f"its results are of numerics version {self.numerics}, this is {NUMERICS}"
+
+
+def counts_as(version: int, run: Any) -> int:
+    """Return the newest numerics version with which a run gives the bits of an older one.
+
+    Args:
+        version: that computed its record.
+        run: what was computed.
+    """
+    while version < NUMERICS:
+        changed = CHANGES[version]
+        if changed is EVERY_PART or not changed.isdisjoint(parts(run)):
+            break
+        version += 1
+    return version
+
+
+def parts(value: Any) -> frozenset[str]:
+    """Return what a run consists of: "FLAME" and all its bases for an instance, "FLAME.compare=models" for a text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        held = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        kinds = [kind.__name__ for kind in type(value).__mro__[:-1]]
+        texts = [f"{kinds[0]}.{name}={one}" for name, one in held.items() if isinstance(one, str)]
+        return frozenset(kinds).union(texts, *map(parts, held.values()))
+    if isinstance(value, Mapping):
+        return frozenset().union(*map(parts, value.values()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return frozenset().union(*map(parts, value))
+    return frozenset()
 
 
 def _is_a(value: object, kind: Any) -> bool:

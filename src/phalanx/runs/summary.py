@@ -250,7 +250,7 @@ def outdated(plan: "Run", past: Past) -> str:
         plan: the run.
         past: the same run, from then.
     """
-    return past.provenance.outdated or unusable(plan, past)
+    return past.provenance.outdated(plan) or unusable(plan, past)
 
 
 def unusable(plan: "Run", past: Past) -> str:

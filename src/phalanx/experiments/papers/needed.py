@@ -11,7 +11,7 @@ from phalanx.experiments.papers.manifest import Page
 from phalanx.experiments.papers.writing import shortened
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.runs.provenance import NUMERICS
+from phalanx.runs.provenance import NUMERICS, counts_as
 
 Traces = Mapping[str, Trace]  # by identity
 Form = Callable[[Run], Run]  # of an experiment's run, such as one by another engine
@@ -94,8 +94,9 @@ class Needed:
         return Page(self.pages[experiment.name].seeds, {cell: seeds for cell, seeds in absent.items() if seeds})
 
     def numerics(self, experiment: Experiment, known: Traces, computed: set[str]) -> Counter[int]:
-        """Return the number of an experiment's records of each numerics version after some runs have been computed."""
-        there = (known[i].provenance.numerics for i in self._runs(experiment) if i in known and i not in computed)
+        """Return how many of an experiment's records count as each version, after some runs have been computed."""
+        kept = (i for i in self._runs(experiment) if i in known and i not in computed)
+        there = (counts_as(known[i].provenance.numerics, self.plans[i]) for i in kept)
         return Counter([*there, *(NUMERICS for i in self._runs(experiment) if i in computed)])
 
     def _runs(self, experiment: Experiment) -> dict[str, None]:

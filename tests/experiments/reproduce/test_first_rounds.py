@@ -1,0 +1,102 @@
+"""The first two rounds of ten runs at the papers' size come out to the bit: a change of bits has no other witness.
+
+If this fails, and the change is meant: add the parts whose bits change to `CHANGES` of `phalanx.runs.provenance`, and
+write the losses anew with `python tests/experiments/reproduce/test_first_rounds.py`.  The images are noise of the data
+sets' shapes, so no data set is needed.
+"""
+
+import json
+import warnings
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from phalanx import Until, simulate
+from phalanx.data import MNIST, Dataset, FashionMNIST
+from phalanx.data.sources import Source
+from phalanx.experiments.papers.experiment import reproductions
+from phalanx.runs.engine_choice import with_engine
+from phalanx.runs.provenance import conditions, parts
+from phalanx.training import Evaluation
+
+STORED = Path(__file__).with_name("first_rounds.json")
+ROUNDS, RUNS, EXAMPLES = 2, 10, 60_000
+
+
+@dataclass(frozen=True)
+class Noise(Source):
+    """Images of noise, in each class around a mean of its own; `side` is that of an image."""
+
+    side: int
+
+    def load(self, data_dir=None):
+        generator = torch.Generator().manual_seed(0)
+        shape = (1, self.side, self.side)
+        means = torch.rand((10, *shape), generator=generator)
+
+        def part(n):
+            y = torch.randint(10, (n,), generator=generator)
+            return Dataset((means[y] + 0.3 * torch.randn((n, *shape), generator=generator)).clamp(0, 1), y, 10)
+
+        return part(EXAMPLES), part(500)
+
+
+@cache
+def runs():
+    """Ten runs of the papers on small grey images, each with as many parts as can be that those before lack.
+
+    Those of RFFL are compiled, as the records at its size are.
+    """
+    every = {}
+    for paper, found in reproductions().items():
+        for name, experiment in found.experiments.items():
+            for cell, plan in experiment.exhibit.runs("paper", 0).items():
+                if isinstance(plan.data, (MNIST, FashionMNIST)):
+                    every[f"{paper} {name}: {cell}"] = with_engine(plan, "compiled") if paper == "rffl" else plan
+    held, chosen = frozenset(), {}
+    used = {name: parts(plan) for name, plan in every.items()}
+    for _ in range(RUNS):
+        name = max(used, key=lambda name: len(used[name] - held))
+        held |= used[name]
+        chosen[name] = every[name]
+    return chosen
+
+
+def losses(plan):
+    """The losses of the first rounds, as the bits of a float."""
+    side = 28 + 2 * getattr(plan.data, "padding", 0)
+    short = replace(plan, data=Noise(side), until=Until(ROUNDS), evaluation=Evaluation())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        history = simulate(short).history
+    return [float(step.metrics.loss).hex() for step in history if step.metrics is not None]
+
+
+def here():
+    return {name: value for name, value in conditions(torch.device("cpu")).items() if name != "threads"}
+
+
+def test_ten_runs_have_all_five_papers():
+    assert len(runs()) == RUNS
+    assert len({name.partition(" ")[0] for name in runs()}) >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", json.loads(STORED.read_text())["losses"] if STORED.exists() else [])
+def test_the_first_rounds_come_out_to_the_bit(name):
+    stored = json.loads(STORED.read_text())
+    found = losses(runs()[name])
+    assert len(found) >= ROUNDS
+    if stored["conditions"] == here():
+        assert found == stored["losses"][name]
+    else:  # another processor or version: other last bits
+        expected = [float.fromhex(one) for one in stored["losses"][name]]
+        assert [float.fromhex(one) for one in found] == pytest.approx(expected, rel=0.02)
+
+
+if __name__ == "__main__":
+    kept = {"conditions": here(), "losses": {name: losses(plan) for name, plan in runs().items()}}
+    STORED.write_text(json.dumps(kept, indent=1) + "\n")
