@@ -1,5 +1,6 @@
 """What strangers look for: that its files agree with each other, and that their links lead somewhere."""
 
+import os
 import re
 import subprocess
 import tomllib
@@ -13,6 +14,7 @@ import phalanx
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKFLOW = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+RELEASE = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config")
 
@@ -43,6 +45,16 @@ def test_the_citation_names_this_version():
     page = (ROOT / "docs" / "cite.md").read_text()
     assert f"version = {{{citation['version']}}}" in page
     assert all(f"`{name}`" in page for name in ("ClusteredFL", "ByzantineCFL", "Truncate", "Catalyst", "RFFL"))
+
+
+def test_the_tag_of_this_version_would_pass_the_first_step_of_its_release():
+    (script,) = [
+        step["run"] for step in RELEASE["jobs"]["build"]["steps"] if step.get("name", "").startswith("The tag")
+    ]
+    environment = {**os.environ, "GITHUB_REF_NAME": f"v{phalanx.__version__}"}
+    assert subprocess.run(["bash", "-e", "-c", script], cwd=ROOT, env=environment, check=False).returncode == 0
+    environment["GITHUB_REF_NAME"] = "v0.0.0"
+    assert subprocess.run(["bash", "-e", "-c", script], cwd=ROOT, env=environment, check=False).returncode == 1
 
 
 def test_every_decision_is_listed_once_and_in_order():

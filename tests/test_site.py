@@ -104,6 +104,7 @@ def test_zensical_builds_the_same_pages_without_a_warning(tmp_path):
         folder = page.parent if page.name == "README" else page
         assert (tmp_path / "zensical" / folder / "index.html").is_file(), page
     assert "&gt;&gt;&gt;" in (tmp_path / "zensical" / "api" / "fairness" / "index.html").read_text()
+    assert [*broken_links(tmp_path / "zensical")] == []
     assert (tmp_path / "zensical" / "llms.txt").read_text() == (tmp_path / "docs" / "llms.txt").read_text()
 
 

@@ -13,7 +13,7 @@ from phalanx.aggregators import AdaptiveClip, Chain, Krum, Median, NearestNeighb
 from phalanx.algorithms import AboveNoise, ByzantineCFL, FedAsync, FedAvg, Hinge, Permuted, Quorum
 from phalanx.attacks import Attack, Gaussian, LabelFlip, NonFinite, Rescale, Together
 from phalanx.cli import advice
-from phalanx.cli.configuration import ConfigurationError, Draft, Text, by_default, parameters
+from phalanx.cli.configuration import ConfigurationError, Draft, Text, by_default, from_file, parameters
 from phalanx.data import SwappedLabels
 from phalanx.models import MLP, TorchModule
 from phalanx.runs.canonical import configurable
@@ -288,3 +288,12 @@ def test_a_class_without_a_form_is_refused_with_a_sentence():
         ConfigurationError, match="A value of the class _Contrast has no canonical form, so a run with it"
     ):
         draft.make(Run)
+
+
+def test_an_example_that_is_not_here_is_in_the_repository(tmp_path, monkeypatch):
+    """The wheel holds no examples, and the help names some."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"examples/mnist.yaml does not exist\. .* git clone https://"):
+        from_file(Path("examples/mnist.yaml"))
+    with pytest.raises(ConfigurationError, match=r"mine.yaml does not exist\.$"):
+        from_file(Path("mine.yaml"))

@@ -23,6 +23,7 @@ from phalanx.fields import PLAIN, declared, in_order, members
 from phalanx.reading import contents, decoded, load, table_reader
 from phalanx.runs.canonical import configurable, configuration, import_path
 from phalanx.trust import UntrustedError, is_closed, named
+from phalanx.version import URL
 from phalanx.wording import is_path, shown
 
 SEQUENCES: dict[Any, type] = {tuple: tuple, list: list, set: set, frozenset: frozenset}
@@ -156,7 +157,8 @@ def from_file(path: Path) -> dict[Any, Any]:
     try:
         content = decoded(contents(path, FILE, own=True), name)
     except FileNotFoundError:
-        raise ConfigurationError(f"The configuration file {name} does not exist.") from None
+        there = f" The examples are in the repository: git clone {URL}." if path.parts[:1] == ("examples",) else ""
+        raise ConfigurationError(f"The configuration file {name} does not exist.{there}") from None
     except OSError as error:
         raise ConfigurationError(f"The configuration file {name} cannot be read: {error.strerror}.") from None
     except ValueError as error:

@@ -33,13 +33,13 @@ from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
 from phalanx.trust import find_own
+from phalanx.version import URL
 from phalanx.wording import shown
 
 Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 PACKAGE = "papers"  # next to `src` in the repository, and not in the wheel
 REPOSITORY = Path(__file__).parents[4]  # if the library runs from its repository
-URL = "https://github.com/phalanx-fl/phalanx"
 ALL = "all"  # on the command line, in place of an experiment's name
 
 
