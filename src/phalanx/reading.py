@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 import yaml
 from typing_extensions import override
 
@@ -199,6 +198,8 @@ def _depth(text: bytes) -> int:
     brackets = TEXTS.sub(b"", text).translate(None, NO_BRACKETS)
     if len(brackets) > 2 * MOST_LISTS:
         raise ValueError(f"it holds more than {MOST_LISTS:,} lists or mappings")
+    import numpy as np  # noqa: PLC0415  (slow to import)
+
     marks = np.frombuffer(brackets, np.uint8)
     return int(np.where(np.isin(marks, (*b"[{",)), 1, -1).cumsum().max(initial=0))
 

@@ -253,7 +253,8 @@ def read_tensors(folder: Path, name: str) -> Tensors:
     path = inside(folder, name)
     data = contents(path, LARGEST_MODEL)
     if int.from_bytes(data[:8], "little") > LARGEST_HEADER:
-        raise ValueError(f"{path} says more than {LARGEST_HEADER:,} bytes about its tensors, which no model does.")
+        limit = f"more than {LARGEST_HEADER:,} bytes about its tensors"
+        raise ValueError(f"{path} holds no model: it says {limit}, which no model does. Repeat the run.")
     try:
         return safetensors.torch.load(data)
     except SafetensorError as error:
