@@ -17,6 +17,7 @@ import pytest
 import phalanx
 from phalanx.cli.main import COMMANDS
 from phalanx.installation import installation
+from phalanx.version import URL
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
@@ -64,6 +65,10 @@ def test_the_wheel_holds_the_library_and_nothing_else(built):
         name.removeprefix("src/") for name in tracked("src/phalanx")
     }
     assert about["Version"] == phalanx.__version__
+    links = re.findall(r"\]\(([^)]*)\)", about.get_payload())
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    assert f"]({URL}/blob/main/docs/threat-model.md)" in about.get_payload()
     assert built[0].stat().st_size < 2_000_000
 
 

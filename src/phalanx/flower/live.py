@@ -357,7 +357,7 @@ def to_do(rows: Sequence["ClientRow"]) -> Iterator[str]:
 
 
 def _on_one_line(markup: str) -> Text:
-    text = Text.from_markup(markup, overflow="ellipsis")
+    text = Text.from_markup(markup, emoji=False, overflow="ellipsis")
     text.no_wrap = True
     return text
 
