@@ -70,8 +70,12 @@ class Needed:
         return found
 
     def missing(self, experiment: Experiment, known: Traces) -> list[str]:
-        """Return the names of the runs of an experiment that its page does not show."""
-        return [self.names[i] for i in self._runs(experiment) if not self._shown(experiment, i, known)]
+        """Return the names, in an experiment, of the runs that its page does not show."""
+        names = dict[str, str]()
+        for cell, seeds in self.cells[experiment.name].items():
+            for seed, i in seeds.items():
+                names.setdefault(i, f"{experiment.name}: {cell} (seed {seed})")
+        return [name for i, name in names.items() if not self._shown(experiment, i, known)]
 
     def traces(self, experiment: Experiment, known: Traces) -> dict[str, list[Trace]]:
         """Return the traces that the page of an experiment shows, by cell; that of a run without chance is one."""
