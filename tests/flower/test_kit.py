@@ -177,7 +177,11 @@ def test_the_image_holds_the_library_and_starts_as_the_containers_need_it():
     assert "pip install torch --index-url https://download.pytorch.org/whl/cpu" in page
     assert "pip install --no-cache-dir torch --index-url https://download.pytorch.org/whl/cpu" in steps
     (extras,) = re.findall(r"/usr/src/phalanx\[([a-z,]+)\]", steps)
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    declared, texts = (
+        project["project"],
+        project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["fragments"],
+    )
     assert {*extras.split(",")} <= declared["optional-dependencies"].keys()
     assert f"NUMBA_CACHE_DIR={CACHE} " in steps
     assert f"HOME={FOLDER} " in steps
@@ -187,7 +191,7 @@ def test_the_image_holds_the_library_and_starts_as_the_containers_need_it():
     assert typed - {*OF_ROOT, "python3", "openssl", "grep"} == {"cd", "phalanx", "ssh-keygen"}, "what a container needs"
     assert "openssh-client" in steps  # ssh-keygen
     taken = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    needed = [declared["readme"], *declared["license-files"], "pyproject.toml", "src"]
+    needed = [*(text["path"] for text in texts), *declared["license-files"], "pyproject.toml", "src"]
     assert sorted(taken) == sorted(needed)
     assert all((ROOT / name).exists() for name in taken)
 
