@@ -3,7 +3,7 @@
 python benchmarks/cheapest_part.py [--data digits heart fashion] [--folder build/cheapest_part] [--jobs 2] [--table]
 
 The federation is that of examples/intersection.yaml; on heart disease (docs/tutorials/heart) the rows of four hospitals
-are dealt out anew, as it has 24 clients.  A row: the accuracy of the models that honest clients are served in the
+are dealt to 24 clients.  A row: the accuracy of the models that honest clients are served in the
 end, with half of its 95 % interval; everything minus it, with p of a paired t test by Holm for all pairs of rows;
 seconds of one process.  The seeds are others than those that the example was made with.
 """

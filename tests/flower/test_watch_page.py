@@ -68,7 +68,7 @@ def run(tmp_path):
     return folder
 
 
-def told(path):
+def text_of(path):
     """The text of a page, without its markup and its style."""
     page = re.sub(r"(?s)<style>.*?</style>", "", path.read_text())
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
@@ -81,7 +81,7 @@ def words(text):
 
 def test_it_says_all_that_the_live_view_says_and_each_remedy_and_reason_in_full(kept, run, tmp_path):
     kept(run, tmp_path / "page.html")
-    page = told(tmp_path / "page.html")
+    page = text_of(tmp_path / "page.html")
     console = Console(file=io.StringIO(), width=1000, height=60)
     console.print(live.view(live.status(run), live.lines(run), (1000, 60)))
     assert words(console.file.getvalue().lower()) <= {*page.lower().split()}
@@ -100,7 +100,7 @@ def test_what_clients_write_is_text_and_nothing_is_run_or_loaded(kept, run, tmp_
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page
     assert "http" not in re.sub(r"http-equiv", "", page)
     assert "\u202e" not in page
-    assert HOSTILE.replace("\u202e", r"\u202e") in told(tmp_path / "page.html")
+    assert HOSTILE.replace("\u202e", r"\u202e") in text_of(tmp_path / "page.html")
 
 
 def test_by_command_it_is_kept_until_the_run_is_over_and_then_says_how(run, tmp_path, monkeypatch, capsys):
@@ -118,8 +118,8 @@ def test_by_command_it_is_kept_until_the_run_is_over_and_then_says_how(run, tmp_
     assert [f"<li>step {k}</li>" in text for k, text in zip((3, 4, 5), seen, strict=True)] == [True] * 3
     assert all(f'http-equiv="refresh" content="{AGAIN}"' in text for text in seen)
     assert "refresh" not in page.read_text()
-    assert "The run failed: RuntimeError: no <disk>" in told(page)
-    assert STATUS.notice not in told(page), "it held while the run went on"
+    assert "The run failed: RuntimeError: no <disk>" in text_of(page)
+    assert STATUS.notice not in text_of(page), "it held while the run went on"
     assert "The run failed: RuntimeError: no <disk>" in capsys.readouterr().out
 
 
@@ -141,7 +141,7 @@ def test_it_is_written_again_where_something_has_changed_and_as_a_sign_of_life(k
 
 def test_before_there_is_a_folder_it_says_so_and_a_page_that_cannot_be_is_an_error(kept, tmp_path, capsys):
     kept(tmp_path / "none", tmp_path / "page.html")
-    assert "no round yet" in told(tmp_path / "page.html")
+    assert "no round yet" in text_of(tmp_path / "page.html")
     (tmp_path / "file").write_text("")
     assert main(["flower", "watch", str(tmp_path), "--page", str(tmp_path / "file" / "page.html")]) == 2
     assert str(tmp_path / "file") in "".join(capsys.readouterr().err.split())
