@@ -1,17 +1,18 @@
 """Measure the persistence of backdoors after the attackers have stopped, under several rules.
 
-python benchmarks/backdoors.py [--seeds 0 1 2] [--attacks DBA] [--rules Median]
+python benchmarks/backdoors.py [--jobs 2]
 
 Digits, 20 clients, a perceptron of 64 hidden units.  Four clients attack in rounds 20 to 49, with five local epochs
 in place of one, and are honest before and after.  Prints the mean success of the attack, and the accuracy, in percent,
 after the last round of the attack and 10, 20 and 40 rounds later.
 """
 
-import argparse
 from collections.abc import Mapping
 from statistics import fmean
 
-from phalanx import Run, Until, simulate
+from as_study import carry_out, crossed
+
+from phalanx import Run, Study, Until
 from phalanx.aggregators import Aggregator, Clip, FLAMEFilter, Mean, Median
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import (
@@ -26,6 +27,7 @@ from phalanx.attacks import (
     Scheduled,
     Together,
 )
+from phalanx.experiments.results import Results, Row
 from phalanx.models import MLP
 from phalanx.training.evaluation import Evaluation
 
@@ -53,39 +55,38 @@ RULES: Mapping[str, Aggregator] = {
 }
 
 
-def outcome(attack: Attack, rule: Aggregator, seed: int) -> list[tuple[float, float]]:
-    """Return success and accuracy at each of the measured rounds."""
-    run = Run(
-        algorithm=FedAvg(rule),
+STUDY = Study(
+    Run(
         clients=CLIENTS,
         model=MLP((64,)),
-        attack=Scheduled(attack, START, STOP),
+        attack=Backdoor(),
         byzantine=ATTACKERS,
         until=Until(STOP + AFTER[-1]),
         evaluation=Evaluation(every=10),
-        seed=seed,
-    )
-    found = {line.step: line.metrics for line in simulate(run).history if line.metrics is not None}
-    measured = [found[STOP + rounds] for rounds in AFTER]
-    return [(m.attack_success or 0.0, m.accuracy) for m in measured]
+    ),
+    {
+        "attack": {name: Scheduled(attack, START, STOP) for name, attack in ATTACKS.items()},
+        "rule": {name: {"algorithm": FedAvg(rule)} for name, rule in RULES.items()},
+    },
+    seeds=3,
+    name="backdoors",
+)
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
-    options = parser.parse_args()
-    print(f"| attack | rule | {' | '.join(f'success, {n} later' for n in AFTER)} | accuracy |")
-    print("| --- | --- |" + " --- |" * (len(AFTER) + 1))
-    for attack in options.attacks:
-        for rule in options.rules:
-            runs = [outcome(ATTACKS[attack], RULES[rule], seed) for seed in options.seeds]
-            means = [[100 * fmean(column) for column in zip(*at, strict=True)] for at in zip(*runs, strict=True)]
-            success = " | ".join(f"{s:.0f}" for s, _ in means)
-            print(f"| {attack} | {rule} | {success} | {means[0][1]:.1f} |", flush=True)
+def cell(rows: list[Row]) -> str:
+    """Return the mean success at each of the measured rounds, and the accuracy after the attack."""
+
+    def mean(curve: str, after: int) -> float:
+        at = [row.trace.curves["step"].index(STOP + after) for row in rows]
+        return 100 * fmean(row.trace.curves[curve][k] or 0.0 for row, k in zip(rows, at, strict=True))
+
+    return ", ".join(f"{mean('attack_success', n):.0f}" for n in AFTER) + f"; {mean('accuracy', 0):.1f}"
+
+
+def tables(results: Results) -> str:
+    """Return the table."""
+    return crossed(results, "attack", "rule", cell)
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(__doc__, {STUDY.name: STUDY}, tables, "backdoors")

@@ -1,6 +1,6 @@
 """Everything at once against its own parts, on three data sets: what of it could be left out.
 
-python benchmarks/cheapest_part.py [--data digits heart fashion] [--folder build/cheapest_part] [--jobs 2] [--table]
+python benchmarks/cheapest_part.py [--only digits heart fashion] [--jobs 2]
 
 The federation is that of examples/intersection.yaml; on heart disease (docs/tutorials/heart) the rows of four hospitals
 are dealt to 24 clients.  A row: the accuracy of the models that honest clients are served in the
@@ -8,12 +8,11 @@ end, with half of its 95 % interval; everything minus it, with p of a paired t t
 seconds of one process.  The seeds are others than those that the example was made with.
 """
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from as_study import carry_out, markdown
 from intersection import EXAMPLE, example
 
 from phalanx import Study
@@ -74,28 +73,14 @@ def table(results: Any) -> str:
     """Return the table in Markdown; the tests are those of everything with each row."""
     cells = {labels[0]: rows for labels, rows in results.cells()}
     tests = {t.second: t for t in results.tests("composition", "received_accuracy") if t.first == ALL}
-    out = ["| | accuracy, % | everything minus it | p | seconds |", "| --- | --- | --- | --- | --- |"]
+    out = list[list[str]]()
     for name, rows in cells.items():
         accuracy, seconds = (results.estimate(rows, m) for m in ("received_accuracy", "wall_seconds"))
         test = tests.get(name)
         against = (test.difference.text(100.0), f"{test.adjusted:.2g}") if test else ("-", "-")
-        out.append(f"| {name} | {accuracy.text(100.0)} | {' | '.join(against)} | {seconds.mean:.1f} |")
-    return "\n".join(out)
-
-
-def main() -> None:
-    """Carry out what is missing, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="*", choices=tuple(DATA), default=tuple(DATA))
-    parser.add_argument("--folder", type=Path, default=Path("build/cheapest_part"))
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--table", action="store_true", help="only print what is there")
-    given = parser.parse_args()
-    for data in given.data:
-        made, folder = study(data), given.folder / data
-        results = made.results(folder) if given.table else made.run(folder, jobs=given.jobs)
-        print(f"{data}\n\n{table(results)}\n", flush=True)
+        out.append([name, accuracy.text(100.0), *against, f"{seconds.mean:.1f}"])
+    return f"{results.name}\n\n{markdown(('', 'accuracy, %', 'everything minus it', 'p', 'seconds'), out)}\n"
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(__doc__, {data: study(data) for data in DATA}, table, "cheapest_part")

@@ -1,4 +1,4 @@
-"""Eight hospitals of very unequal size, with trained models: the tables of docs/consortium.md.
+"""Eight hospitals of very unequal size, with trained models: the tables of docs/weighting.md and its measurements.
 
 python benchmarks/consortium.py [--seeds 2] [--rows NAME ...] [--data DIR]
 

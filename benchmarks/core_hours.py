@@ -48,7 +48,7 @@ WORTH = Federation.worth
 
 def kind(plan: Run) -> str:
     """Return what the runs of a kind have in common."""
-    varied = VARIED if plan.algorithm.synchronous else (*VARIED, "clients")
+    varied = VARIED if plan.algorithm.traits.synchronous else (*VARIED, "clients")
     common = {field.name: getattr(plan, field.name) for field in fields(plan) if field.name not in varied}
     return repr((type(plan.algorithm), common))
 
@@ -71,7 +71,7 @@ class Stopwatch:
         self._federation: Federation | None = None
         self._evaluations = list[float]()
         self._marks = list[tuple[float, float]]()  # the share of the run that is done, seconds without evaluations
-        self._asynchronous = bool(plan.until.seconds) and not plan.algorithm.synchronous
+        self._asynchronous = bool(plan.until.seconds) and not plan.algorithm.traits.synchronous
         self._step = 0
 
     def evaluation(self) -> Callable[..., Any]:
@@ -136,7 +136,7 @@ def seconds_by_tasks(plan: Run, data_dir: Path | None) -> float:
         trained = time.process_time()
         evaluate(federation.model, federation.start, few, plan.task)
         tested = time.process_time()
-    if plan.algorithm.synchronous:
+    if plan.algorithm.traits.synchronous:
         steps, turns = plan.until.limit, dict.fromkeys(range(len(held)), plan.until.limit * plan.participation)
     else:
         delays = (

@@ -1,4 +1,4 @@
-"""What free riders earn, with and without `Unsent`: the tables of docs/fairness.md.
+"""What free riders earn, with and without `Unsent`: the tables of docs/rffl.md.
 
 python benchmarks/free_riders.py [--seeds 5] [--first 0] [--algorithms NAME ...] [--rows NAME ...]
 
@@ -26,7 +26,7 @@ from phalanx import Record, Run, Until, simulate
 from phalanx.aggregators import Median
 from phalanx.algorithms import RFFL, AsyncRFFL, FedAvg, Quorum, Rewarded, Unsent
 from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Scheduled, Sybils
-from phalanx.attacks.attack import Forged, Knowledge, Remembering, Update
+from phalanx.attacks.attack import AttackTraits, Forged, Knowledge, Remembering, Update
 from phalanx.core import Algorithm
 from phalanx.data.partition import Ints, Partition
 from phalanx.models import MLP
@@ -113,7 +113,7 @@ class Stale(Remembering):
 class NoisyCopy(Attack):
     """Sends the mean of some honest updates of the round, with noise of `noise` times its length."""
 
-    omniscient: ClassVar[bool] = True
+    traits: ClassVar[AttackTraits] = AttackTraits(omniscient=True)
     of: tuple[int, ...]
     noise: float
 
@@ -172,7 +172,7 @@ def plan(algorithm: Algorithm) -> Run:
         algorithm=algorithm, clients=len(SIZES), attack=RandomFreeRider(), additional_byzantine=2, partition=Sizes(),
         model=MLP((32,)), until=Until(30), evaluation=Evaluation(every=10000),
     )  # fmt: skip
-    if algorithm.synchronous:
+    if algorithm.traits.synchronous:
         return run
     return replace(run, until=Until(90 if isinstance(algorithm, Rewarded) else 30 * n), latency=Lognormal())
 

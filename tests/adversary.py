@@ -102,21 +102,29 @@ class Hostile:
         return Reply(i, version, delta, 1.0)
 
 
-def judged(monkeypatch):
-    """A list to which the calls of medians are added whose result was not between the entries of honest rows."""
-    found, original = [], Aggregator.explained
+def watch_medians(monkeypatch, seen):
+    """Have `seen` called with each call of a median: its rows with a weight, the honest ones of them, the result."""
+    original = Aggregator.explained
 
     def explained(rule, deltas, weights=None, **options):
         made = original(rule, deltas, weights, **options)
         if isinstance(rule, Median) and deltas.shape[1] == D:
-            there = torch.ones(len(deltas), dtype=torch.bool) if weights is None else weights > 0
-            honest = deltas[there & (deltas.mean(1) >= 0)]
-            slack = 1e-4
-            if not len(honest) or bool(((made[0] < honest.amin(0) - slack) | (made[0] > honest.amax(0) + slack)).any()):
-                found.append((len(deltas), int((deltas[there].mean(1) < 0).sum())))
+            rows = deltas if weights is None else deltas[weights > 0]
+            seen(len(deltas), rows, rows[rows.mean(1) >= 0], made[0])
         return made
 
     monkeypatch.setattr(Aggregator, "explained", explained)
+
+
+def judged(monkeypatch):
+    """A list to which the calls of medians are added whose result was not between the entries of honest rows."""
+    found, slack = [], 1e-4
+
+    def seen(m, rows, honest, result):
+        if not len(honest) or bool(((result < honest.amin(0) - slack) | (result > honest.amax(0) + slack)).any()):
+            found.append((m, len(rows) - len(honest)))
+
+    watch_medians(monkeypatch, seen)
     return found
 
 
@@ -134,7 +142,7 @@ def draw(seed):
             algorithm = wrapper(algorithm)
     except (ValueError, InfeasibleError):
         return None
-    if algorithm.needs_reference or algorithm.knows_layout:
+    if algorithm.traits.needs_reference or algorithm.traits.knows_layout:
         return None
     case = list(PARTICIPATION)[rng.integers(len(PARTICIPATION))]
     hostile = Hostile(
@@ -142,10 +150,10 @@ def draw(seed):
         list(SIZES)[rng.integers(len(SIZES))],
         TIMING[rng.integers(len(TIMING))],
         lossy=case in ("deadline", "silent", "leaves"),
-        late=1 + int(rng.integers(2)) if case == "joins" and algorithm.can_join else 0,
+        late=1 + int(rng.integers(2)) if case == "joins" and algorithm.traits.can_join else 0,
         patience=int(rng.choice([0, 0, 2])),
     )
-    sampled = case == "sampled" and algorithm.synchronous
+    sampled = case == "sampled" and algorithm.traits.synchronous
     return algorithm, hostile, Participation(0.75, seed) if sampled else phalanx.engine.everyone
 
 
@@ -165,7 +173,8 @@ def attacked(algorithm, hostile, sample, steps=8):
                 hostile,
                 torch.zeros(D),
                 LoopSettings(
-                    until=Until(steps if algorithm.synchronous else steps * N), lost_rounds=LostRounds("skip", 100)
+                    until=Until(steps if algorithm.traits.synchronous else steps * N),
+                    lost_rounds=LostRounds("skip", 100),
                 ),
                 sample=sample,
                 observers=[watch],

@@ -1,6 +1,7 @@
 """The table of compositions: each algorithm with each wrapper, preprocessing and participation, tried out.
 
     python tests/compositions.py        # writes docs/compositions.md
+    COMPOSITIONS=all pytest -m slow tests/test_compositions.py tests/promises/test_drift.py      # carries out all
 
 Each composition is made a `Run`, and carried out by the engine with clients that send random vectors around a common
 one.  It is
@@ -11,12 +12,16 @@ one.  It is
 """
 
 import dataclasses
+import itertools
+import os
+import random
+import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -35,6 +40,7 @@ from phalanx.training.vector import FlatModule
 from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
 from phalanx.wording import plural
 
+T = TypeVar("T")
 N, F = 12, 2  # clients, and attackers that a setting is made for
 STEPS = 4
 PAGE = Path(__file__).parents[1] / "docs" / "compositions.md"
@@ -77,6 +83,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
 class Leaves(Availability):
     """Client 0 leaves for good, in the middle of a task."""
 
@@ -150,8 +157,8 @@ def outcome(name: str, wrapper: str, preprocess: str, participation: str) -> Out
         plan = Run(
             algorithm=algorithm,
             clients=N,
-            until=Until(STEPS if algorithm.synchronous else STEPS * N),
-            server_examples=20 if algorithm.needs_reference else 0,
+            until=Until(STEPS if algorithm.traits.synchronous else STEPS * N),
+            server_examples=20 if algorithm.traits.needs_reference else 0,
             **PARTICIPATION[participation],
         )
         carried_out(plan)
@@ -171,10 +178,11 @@ def outcome_of(found: Promise) -> Outcome:
 
 
 def promised(plan: Run) -> Promise:
-    """Return the promise of a run, whatever sizes its clients report."""
+    """Return the promise of a run at its start, whatever sizes its clients report."""
     drawn = plan.asked if plan.participation < 1 else None
     lossy = plan.deadline is not None or plan.availability is not None
-    return promise(plan.algorithm, Setting(N, drawn=drawn, lossy=lossy, joins=plan.late is not None))
+    enrolled = N - plan.late.count if plan.late else N
+    return promise(plan.algorithm, Setting(enrolled, drawn=drawn, lossy=lossy, joins=plan.late is not None))
 
 
 def carried_out(plan: Run) -> Promise:
@@ -208,8 +216,13 @@ def carried_out(plan: Run) -> Promise:
 
 
 def short(words: str) -> str:
-    """Return the first sentence, which no table's bar cuts."""
-    return words.split(". ", maxsplit=1)[0].split("\n", maxsplit=1)[0].rstrip(".").replace("|", "\\|") + "."
+    """Return the first sentence, which no table's bar cuts, without names by which only the same reasons differ."""
+    first = words.split(". ", maxsplit=1)[0].split("\n", maxsplit=1)[0].rstrip(".").replace("|", "\\|") + "."
+    first = re.sub(
+        r"^[A-Z]\w*(\([A-Z]\w*\))? (?=is asynchronous|has no proof|lets |cannot take in|needs |compares )", "It ", first
+    )
+    first = re.sub(r"(?<=, and )\w+ (?=is so already|has the server)", "this one ", first)
+    return re.sub(r"LowRankProducts\(.*\) has", "LowRankProducts has", first)
 
 
 def page(found: Mapping[tuple[str, str, str, str], Outcome]) -> str:
@@ -230,7 +243,7 @@ def page(found: Mapping[tuple[str, str, str, str], Outcome]) -> str:
         "  of the weight of anything that is aggregated than the rule tolerates. Sets in which they could are not",
         f"  aggregated. **{ALONE}**: nothing is shared.",
         "- **-1**: works, and promises nothing; the number leads to the reason below.",
-        "- **x2**: refused, with the reason below.",
+        "- **x2**: refused, with the reason below. *It* and *this one* are the algorithm of the row.",
         "",
         "Wrappers, or uses of sizes, with the same cells share a row, and algorithms with the same table a section.",
     ]
@@ -276,6 +289,30 @@ def cell(found: Outcome, reasons: dict[str, int]) -> str:
         return f"y{found.words.split()[0]}" if found.words != SHARED else ALONE
     number = reasons.setdefault(short(found.words), len(reasons) + 1)
     return f"{'-' if found.kind == 'no guarantee' else 'x'}{number}"
+
+
+ALL = os.environ.get("COMPOSITIONS") == "all"  # whether the slow tests carry out all compositions, or a third
+
+
+def some(places: Iterable[T]) -> list[T]:
+    """Return a third of the cells, drawn with the seed 34; all with `ALL`."""
+    every = [*places]
+    return every if ALL else random.Random(34).sample(every, len(every) // 3)
+
+
+def cells() -> Iterator[tuple[tuple[str, str, str, str], tuple[str, str]]]:
+    """Yield the cells of the page: what they name, with the cell and its reason, if it has one."""
+    text = PAGE.read_text(encoding="utf-8")
+    reasons, names = dict(re.findall(r"^(\d+)\. (.*)$", text, re.MULTILINE)), list[str]()
+    for line in text.splitlines():
+        names = line[3:].split(", ") if line.startswith("## ") else names
+        row = [part.strip() for part in line.strip("|").split("|")]
+        if names and names[0] in ALGORITHMS and len(row) == 2 + len(PARTICIPATION) and row[0] not in ("wrapper", "---"):
+            sizes = list(PREPROCESSING) if row[1] == ANY else ["" if s == NONE else s for s in row[1].split(", ")]
+            for name, wrapper, size in itertools.product(names, row[0].split(", "), sizes):
+                for part, shown in zip(PARTICIPATION, row[2:], strict=True):
+                    where = name, "" if wrapper == NONE else wrapper, size, part
+                    yield where, (shown, reasons.get(shown[1:], ""))
 
 
 if __name__ == "__main__":

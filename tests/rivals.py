@@ -25,7 +25,7 @@ def run(algorithm: Algorithm, attack: Attack | None = None, steps: int = 600) ->
             latency=Normal(100, 20),
             until=Until(steps),
             evaluation=Evaluation(every=steps),
-            server_examples=100 if algorithm.needs_reference else 0,
+            server_examples=100 if algorithm.traits.needs_reference else 0,
         )
     )
 

@@ -39,6 +39,7 @@ def test_all_names_can_be_imported_at_once():
     assert names.keys() >= set(phalanx.__all__)
 
 
+@pytest.mark.slow
 def test_modules_are_there_without_an_import_of_their_own():
     code = "import phalanx; print(phalanx.aggregators.Median(), phalanx.__version__)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == f"Median() {phalanx.__version__}\n"

@@ -42,7 +42,7 @@ def test_the_citation_names_this_version():
     assert citation["version"] == phalanx.__version__
     assert citation["license"] == PROJECT["license"]
     assert citation["repository-code"] == PROJECT["urls"]["Repository"]
-    page = (ROOT / "docs" / "cite.md").read_text()
+    page = (ROOT / "docs" / "README.md").read_text()
     assert f"version = {{{citation['version']}}}" in page
     assert all(f"`{name}`" in page for name in ("ClusteredFL", "ByzantineCFL", "Truncate", "Catalyst", "RFFL"))
 

@@ -36,13 +36,13 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path, brow
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     pages = {page.relative_to(tmp_path / "site").as_posix() for page in (tmp_path / "site").rglob("*.html")}
-    assert {"index.html", "attackers/index.html", "api/aggregators/index.html", "rules/Krum/index.html"} <= pages
+    assert {"index.html", "attacks/index.html", "api/aggregators/index.html", "rules/Krum/index.html"} <= pages
     for page in (tmp_path / "site").rglob("*.html"):
         text = page.read_text()
         assert 'src="http' not in text, page
         assert "fonts.googleapis" not in text, page
     listed = (tmp_path / "site" / "llms.txt").read_text()
-    assert "- [Move the attackers](attackers/): Twenty clients send an update with two entries." in listed
+    assert "- [Attacks](attacks/): The attacks of Byzantine clients: " in listed
     assert listed.count("\n- [") >= len(list((ROOT / "docs").glob("*.md")))
     entries = re.findall(r"^- \[(.+?)\]\((.*?)\): ", listed, re.MULTILINE)
     assert all((tmp_path / "site" / place / "index.html").is_file() for _, place in entries), entries
@@ -52,7 +52,7 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path, brow
     assert "MultiKrum" in (tmp_path / "site" / "api" / "aggregators" / "index.html").read_text()
     assert [*broken_links(tmp_path / "site")] == []
     with serving(tmp_path / "site") as home:
-        for path in ("", "attackers/", "api/aggregators/"):
+        for path in ("", "attacks/", "api/aggregators/"):
             for width, scheme in itertools.product((1280, 390), ("light", "dark")):
                 page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
                 asked, errors = [], []
@@ -195,7 +195,7 @@ def test_the_page_says_what_the_picture_shows(browser):
     page = browser.new_page()
     page.set_content('<!doctype html><div id="attackers-picture"></div>')
     page.add_script_tag(content=SCRIPT.read_text())
-    told = " ".join((ROOT / "docs" / "attackers.md").read_text().split())
+    told = " ".join((ROOT / "docs" / "attacks.md").read_text().split())
 
     def shows(bad, size, truncated, edge, *said):
         page.locator('input[data-key="bad"]').fill(str(bad))

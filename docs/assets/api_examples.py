@@ -58,6 +58,9 @@ ARGUMENTS = {  # of classes that need some, or show more with some
     "Together": "SignFlip(), ReportSize()",
     "Scheduled": "SignFlip(), start=5",
     "Sybils": "Gaussian()",
+    "Divided": "SignFlip(), Gaussian()",
+    "InGroup": "ALIE(z=0.0), target=2",
+    "OnCredit": "SignFlip()",
     "PerLayer": "sizes=(4, 6)",
     "Stragglers": "share=0.4, factor=10.0",
     "Compose": "(Flip(share=1.0), Flip(share=1.0))",
@@ -146,8 +149,7 @@ def _algorithm(kind: Any, name: str, made: str) -> str:
     fields = ["clients=7", *filter(None, [RUNS.get(name)])]
     if "model=" not in str(fields):
         fields.append("model=MLP(hidden=())")
-    synchronous = "steps=2" if kind.synchronous is True else "steps=14"
-    return (f"record = simulate(Run(algorithm={made}, {', '.join(fields)}, until=Until({synchronous})))\n"
+    return (f"record = simulate(Run(algorithm={made}, {', '.join(fields)}, until=Until(steps=14)))\n"
             "record.summary.name, record.summary.steps, round(record.summary.final.accuracy, 2)\n"
             "record.summary.promise.text[0] if record.summary.promise else None")  # fmt: skip
 

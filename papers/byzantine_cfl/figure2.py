@@ -1,11 +1,11 @@
 """Figure 2: alpha_cross by round, and the separated clients."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from papers.byzantine_cfl import setting
-from phalanx.experiments.papers.comparison import Table
+from phalanx.experiments.papers.claims import Claim
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import COLOURS, INK, MUTED
@@ -33,8 +33,8 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """Return the excluded clients, the claims, and the curves of the first seed."""
-    tables = [setting.removals(CLIENTS, records, context), claims(records, context)]
+    """Return the excluded clients, the claims and the curves of the first seed."""
+    tables = [setting.removals(CLIENTS, records, context)]
     notes = [
         "Byzantine adversaries send N(0, I), 484 times as long as a unit vector and thousands of times as long as an "
         "honest update. Until the last is gone they throw the model about; until stable, all go before the first "
@@ -46,29 +46,26 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
         "alpha_cross by round, first seed. Green: a round in which adversaries were separated, and how many; red: "
         f"one in which honest clients were. Dashed: the threshold {setting.THRESHOLD}."
     )
-    return Rendering(tables, (Plot(drawn(records, context), caption=caption),), notes)
+    return Rendering(tables, (Plot(drawn(records, context), caption=caption),), notes, claims(records, context))
 
 
-def claims(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
-    """Return the table of the paper's claims on its figure, seed by seed."""
-    judged: list[tuple[str, str, Callable[[Trace], float], Callable[[float], bool], str]] = [
-        (f"the last adversary is separated within {LATEST} rounds: round", "byzantine", _last,
-         lambda last: 0 < last <= LATEST, ".0f"),
-        *(("all adversaries are separated at once: rounds in which any is", scenario, _rounds,
-           lambda rounds: rounds == 1, ".0f") for scenario in TOGETHER),
-        (f"alpha_cross never falls below {setting.THRESHOLD}: the least", "clean", _least,
-         lambda least: least >= setting.THRESHOLD, ".3f"),
-    ]  # fmt: skip
-    rows = []
+def claims(records: Mapping[str, Sequence[Trace]], context: Context) -> list[Claim]:
+    """Return the paper's claims on its figure."""
+    out = []
     for data in setting.SHOWN[context.scale]:
-        for what, scenario, measured, fine, form in judged:
-            traces = [t for t in records.get(setting.name(data, "CFL", scenario), ()) if not t.failed]
-            values = [measured(trace) for trace in traces]
-            if values:
-                held = sum(map(fine, values))
-                verdict = "yes" if held == len(values) else f"in {held} of {len(values)} seeds"
-                rows.append([data, scenario, what, ", ".join(f"{value:{form}}" for value in values), verdict])
-    return Table("Claims", ("data", "scenario", "claim", "by seed", "as claimed"), rows)
+        found = {
+            scenario: [t for t in records.get(setting.name(data, "CFL", scenario), ()) if not t.failed]
+            for scenario in setting.SCENARIOS
+        }
+        out.append(Claim(f"{data}, byzantine: the last adversary is separated within {LATEST} rounds",
+                         [0 < _last(t) <= LATEST for t in found["byzantine"]], None))  # fmt: skip
+        for scenario in TOGETHER:
+            at_once = [_rounds(t) == 1 for t in found[scenario]]
+            out.append(Claim(f"{data}, {scenario}: all adversaries are separated in one round", at_once, None))
+        least = [_least(t) for t in found["clean"]]
+        text = f"{data}, clean: the least alpha_cross"
+        out.append(Claim(text, least, setting.THRESHOLD, "", decimals=3))
+    return out
 
 
 def _last(trace: Trace) -> float:

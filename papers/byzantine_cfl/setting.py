@@ -19,7 +19,7 @@ from phalanx.algorithms import ByzantineCFL, FedAvg
 from phalanx.attacks import AllLabelsTo, Attack, Gaussian, NoiseInputs
 from phalanx.core import Algorithm, Until
 from phalanx.data import CIFAR10, MNIST, FashionMNIST, Source
-from phalanx.experiments.papers.claims import Claim
+from phalanx.experiments.papers.claims import Claim, finals, lead
 from phalanx.experiments.papers.comparison import Cell, Table, compared
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.shown.plotting import curves
@@ -197,7 +197,7 @@ def claims(entry: str, records: Mapping[str, Sequence[Trace]], context: Context)
     out = []
     for data in SHOWN[context.scale]:
         for scenario in SCENARIOS:
-            ahead = [ours - theirs for theirs, ours in _pairs(records, data, scenario)]
+            ahead = lead(*(finals(records.get(name(data, method, scenario), ())) for method in ("CFL", "FL")))
             least = -CLEAN_COST if scenario == "clean" else 0.0
             fl, cfl = (context.published.of(entry, data, method, scenario).value for method in ("FL", "CFL"))
             known = f"{cfl - fl:+.1f}" if context.own_size and fl is not None and cfl is not None else ""
@@ -207,15 +207,6 @@ def claims(entry: str, records: Mapping[str, Sequence[Trace]], context: Context)
             seen = [correct(t) for t in records.get(name(data, "CFL", scenario), ())]
             out.append(Claim(f"{data}, {scenario}: CFL excludes all adversaries, and no other", seen, None))
     return out
-
-
-def _pairs(records: Mapping[str, Sequence[Trace]], data: str, scenario: str) -> list[tuple[float, float]]:
-    """Return the last accuracies of FL and of CFL, in percent, of each seed of which both are known."""
-    finals = []
-    for method in ("FL", "CFL"):
-        traces = [t for t in records.get(name(data, method, scenario), ()) if not t.failed]
-        finals.append({t.seed: 100 * value for t in traces if (value := t.final()) is not None})
-    return [(finals[0][seed], finals[1][seed]) for seed in sorted(finals[0].keys() & finals[1].keys())]
 
 
 def curves_of(records: Mapping[str, Sequence[Trace]], context: Context) -> "Figure":

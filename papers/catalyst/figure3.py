@@ -7,6 +7,7 @@ possible: it is thrown away, which is Catalyst without its late path; or it coun
 from collections.abc import Mapping, Sequence
 
 from papers.catalyst import rare
+from phalanx.experiments.papers.claims import Claim, finals, lead
 from phalanx.experiments.papers.comparison import Cell, Table, compared
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.papers.rendering import Plot, Rendering
@@ -57,4 +58,11 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
     )
     table = Table(f"Accuracy after {rare.SECONDS:,.0f} s", columns, rows, notes)
     figure = curves(panels, figure="all", over="seconds", x=SECONDS, y=ACCURACY)
-    return Rendering((table,), (Plot(figure, caption="Accuracy on all test images over virtual seconds."),))
+    plots = (Plot(figure, caption="Accuracy on all test images over virtual seconds."),)
+    claims = [
+        Claim(f"{title}: Catalyst minus {label}, all labels", lead(*(finals(panel[of], "all") for of in (ours, label))))
+        for (_, title), panel in panels.items()
+        for ours, *others in [list(FORMS)]
+        for label in others
+    ]
+    return Rendering((table,), plots, claims=claims)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from papers.catalyst.setting import ATTACKS, COST, FORMS, METHODS, NONE, name
-from phalanx.experiments.papers.claims import Claim, lead
+from phalanx.experiments.papers.claims import Claim, finals, lead
 from phalanx.experiments.papers.comparison import Cell, ComparedCell, Sample, Table, compared
 from phalanx.experiments.papers.experiment import Context
 from phalanx.experiments.papers.rendering import Plot, Rendering
@@ -90,19 +90,13 @@ def claims(shown: Shown, records: Records) -> list[Claim]:
     out, least = [], AHEAD[shown.data]
     for attack in ATTACKS:
         for rival in METHODS[1:3]:
-            values = lead(
-                *(_finals(records.get(name(attack, method, "authors"), ())) for method in ("Catalyst", rival))
-            )
+            values = lead(*(finals(records.get(name(attack, method, "authors"), ())) for method in ("Catalyst", rival)))
             known = attack != NONE and rival == "BASGD"
             if known or (attack == NONE and rival == "Kardam"):
                 text = f"{shown.data}, {attack}: Catalyst minus {rival}, authors' form"
                 level = f"level, within {LEVEL:g}"
                 out.append(Claim(text, values, least if known else -LEVEL, published="" if known else level))
     return out
-
-
-def _finals(traces: Sequence[Trace]) -> list[tuple[int, float]]:
-    return [(t.seed, 100 * value) for t in traces if not t.failed and (value := t.final()) is not None]
 
 
 def perplexities(cell: ComparedCell, traces: Sequence[Trace]) -> ComparedCell:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from papers.catalyst import rare
 from papers.catalyst.populations import COMMON
+from phalanx.experiments.papers.claims import Claim, finals, lead
 from phalanx.experiments.papers.comparison import Cell, Table, compared
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.papers.rendering import Plot, Rendering
@@ -38,8 +39,12 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
         *((rare.SMALL,) if context.scale == "quick" else ()),
     )
     table = Table(f"Accuracy after {rare.SECONDS:,.0f} s", columns, rows, notes)
-    tables = (table, gains(found[rare.LATE_PATH], found[rare.NO_PATH]))
-    return Rendering(tables, tuple(_plot(found, figure, what) for figure, what in SHOWN.items()))
+    late, without = found[rare.LATE_PATH], found[rare.NO_PATH]
+    claims = [
+        Claim(f"Catalyst with its late path minus without, {what}", lead(finals(late, figure), finals(without, figure)))
+        for figure, what in SHOWN.items()
+    ]
+    return Rendering((table,), tuple(_plot(found, figure, what) for figure, what in SHOWN.items()), claims=claims)
 
 
 SHOWN = {"rare": "the rare labels", "all": "all labels"}
@@ -47,19 +52,6 @@ COLUMNS = {  # of panels, with the methods that are drawn in them
     "the late path": (rare.LATE_PATH, rare.NO_PATH, "late not judged"),
     "late updates count for more": ("not judged, x 5", "FLAME in a quorum", "FedAvg in a quorum"),
 }
-
-
-def gains(late: Sequence[Trace], without: Sequence[Trace]) -> Table:
-    """Return the gain by the late path, seed by seed, in points."""
-    with_path, plain = ({trace.seed: trace for trace in traces if not trace.failed} for traces in (late, without))
-    rows = []
-    for seed in sorted(with_path.keys() & plain.keys()):
-        pairs = [(with_path[seed].final(figure), plain[seed].final(figure)) for figure in SHOWN]
-        gained = [f"{100 * (one - other):+.1f}" for one, other in pairs if one is not None and other is not None]
-        if len(gained) == len(pairs):
-            rows.append([f"{seed}", *gained])
-    columns = ("seed", *(f"{what}, points" for what in SHOWN.values()))
-    return Table("Catalyst with its late path, minus without", columns, rows)
 
 
 def _plot(found: Mapping[str, Sequence[Trace]], figure: str, what: str) -> Plot:

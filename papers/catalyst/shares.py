@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from papers.catalyst import setting
 from phalanx.core import Until
+from phalanx.experiments.papers.claims import Claim, finals, lead
 from phalanx.experiments.papers.comparison import Sample, Table
 from phalanx.experiments.papers.experiment import Context, Exhibit, Scale
 from phalanx.experiments.papers.rendering import Plot, Rendering
@@ -82,6 +83,43 @@ def rendered(
     return Rendering((table,), (Plot(_picture(records, populations, places), caption=caption),))
 
 
+def largest(records: Mapping[str, Sequence[Trace]], n: int, f: int, method: str) -> list[tuple[int, float]]:
+    """Return the largest accuracy of each run in the authors' form, of which the published curves are."""
+    return finals(records.get(name(n, f, method, "authors"), ()), best=True)
+
+
+ABOVE, LEVEL = 85.0, 3.0  # percent that BASGD is above, as the paper says; points within which a curve is level, ours
+
+
+def of_clients(records: Mapping[str, Sequence[Trace]], pairs: Sequence[tuple[int, int]]) -> list[Claim]:
+    """Return the claims of Figure 7."""
+    out = []
+    for n, f in pairs:
+        catalyst, basgd, kardam = (largest(records, n, f, method) for method in ("Catalyst", "BASGD", "Kardam"))
+        out += [
+            Claim(f"{n} clients, largest accuracy: BASGD", [value for _, value in basgd], ABOVE, "%"),
+            Claim(f"{n} clients, largest accuracy: Catalyst minus BASGD", lead(catalyst, basgd)),
+            Claim(f"{n} clients, largest accuracy: BASGD minus Kardam", lead(basgd, kardam)),
+        ]
+    return out
+
+
+def of_shares(records: Mapping[str, Sequence[Trace]], pairs: Sequence[tuple[int, int]]) -> list[Claim]:
+    """Return the claims of Figure 8, on the ends of its curves."""
+    (n, none), *_, (_, most) = pairs
+    level = lead(largest(records, n, most, "Catalyst"), largest(records, n, none, "Catalyst"))
+    falls = lead(largest(records, n, none, "Kardam"), largest(records, n, most, "Kardam"))
+    out = [
+        Claim(f"Catalyst, largest accuracy: with {most} of {n} Byzantine minus with none", level, -LEVEL,
+              published=f"level, within {LEVEL:g}"),
+        Claim(f"Kardam, largest accuracy: with none Byzantine minus with {most} of {n}", falls),
+    ]  # fmt: skip
+    for f in (none, most):
+        ahead = lead(largest(records, n, f, "Catalyst"), largest(records, n, f, "BASGD"))
+        out.append(Claim(f"{f} of {n} Byzantine, largest accuracy: Catalyst minus BASGD", ahead))
+    return out
+
+
 def values(traces: Sequence[Trace], *, best: bool) -> list[float]:
     """Return the largest or the last accuracy of each run that finished, as shares."""
     known = (trace.best() if best else trace.final() for trace in traces if not trace.failed)
@@ -141,11 +179,13 @@ class Populations:
         label: of the axis.
         pairs: clients, and the Byzantine ones among them, by scale.
         place: of a pair on the axis.
+        claims: of the figure, from its records and pairs.
     """
 
     label: str
     pairs: Mapping[Scale, Sequence[tuple[int, int]]]
     place: Callable[[int, int], float]
+    claims: Callable[[Mapping[str, Sequence[Trace]], Sequence[tuple[int, int]]], list[Claim]]
 
     def runs(self, scale: Scale, seed: int) -> dict[str, Run]:
         """Return the runs: three methods in two forms for each population."""
@@ -154,18 +194,21 @@ class Populations:
     def render(self, records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
         """Return the largest and the last accuracies."""
         pairs = self.pairs[context.scale]
-        return rendered(records, context, pairs, (self.label, [self.place(n, f) for n, f in pairs]))
+        found = rendered(records, context, pairs, (self.label, [self.place(n, f) for n, f in pairs]))
+        return replace(found, claims=self.claims(records, pairs))
 
 
 CLIENTS = Populations(
     "clients, 30 % of them Byzantine",
     {"quick": [(n, round(0.3 * n)) for n in (10, 40, 100)], "paper": [(n, round(0.3 * n)) for n in range(10, 101, 10)]},
     lambda n, f: n,
+    of_clients,
 )
 BYZANTINE = Populations(
     "Byzantine clients of 60, %",
     {"quick": [(60, f) for f in (0, 6, 18, 27)], "paper": [(60, f) for f in range(0, 28, 3)]},
     lambda n, f: 100 * f / n,
+    of_shares,
 )
 
 EXPERIMENTS = {

@@ -9,6 +9,7 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack, Backdoor, Rescale, Together
 from phalanx.core import Until
 from phalanx.data import MNIST, Uniform
+from phalanx.experiments.papers.claims import Claim, finals, lead
 from phalanx.experiments.papers.comparison import Cell, ComparedCell, Sample, Table
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.papers.published import Published
@@ -85,7 +86,29 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
                 rows.append(_row(traces, context, (kind, method, form)))
     columns = ("attackers", "method", "form", "BA last, %", "BA largest, %", "MA last, %", "MA largest, %")
     notes = (*NOTES, *((SMALL,) if context.scale == "quick" else ()))
-    return Rendering((Table("A backdoor on MNIST", columns, rows, notes),))
+    return Rendering((Table("A backdoor on MNIST", columns, rows, notes),), claims=_claims(records))
+
+
+LET_IN, SUFFERS = 1.0, 1.0  # percent of the backdoor, as the paper says; points of the main task, ours
+
+
+def _claims(records: Mapping[str, Sequence[Trace]]) -> list[Claim]:
+    """Return the claims on attackers at the honest rate: the largest share of the backdoor, the last main task."""
+    out = []
+    for form in setting.FORMS:
+        catalyst, *others = (
+            records.get(setting.name(STRONG, method, form), ()) for method in ("Catalyst", "Kardam", "BASGD")
+        )
+        let_in, whose = finals(catalyst, "attack_success", best=True), "authors' form" if form == "authors" else "ours"
+        text = f"Catalyst, {whose}: less than {LET_IN:g} % of the backdoor, at its largest"
+        out.append(Claim(text, [value < LET_IN for _, value in let_in], None))
+        for rival, traces in zip(("Kardam", "BASGD"), others, strict=True):
+            ahead = lead(finals(traces, "attack_success", best=True), let_in)
+            out.append(Claim(f"backdoor at its largest, {whose}: {rival} minus Catalyst", ahead))
+        cost = lead(finals(catalyst), finals(records.get(NOBODY, ())))
+        text = f"main task, {whose}: Catalyst minus {NOBODY}"
+        out.append(Claim(text, cost, -SUFFERS, published=f"above {-SUFFERS:g}"))
+    return out
 
 
 def _row(traces: Sequence[Trace], context: Context, labels: tuple[str, str, str]) -> list[Cell]:

@@ -28,4 +28,5 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
     caption = "Share of the next characters predicted on held-out speeches, by round, without attack."
     accuracy = Axis("test accuracy", 0.0, 0.6, shares=True)
     drawn = curves(mnist.panels(records, [None], shakespeare.RULES, shakespeare.WEIGHTS), y=accuracy)
-    return Rendering((table,), (Plot(drawn, caption=caption),))
+    claims = mnist.unattacked("Shakespeare", records, list(shakespeare.RULES))
+    return Rendering((table,), (Plot(drawn, caption=caption),), claims=claims)

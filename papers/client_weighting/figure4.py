@@ -12,6 +12,7 @@ from phalanx.runs.plan import Run
 TITLE = "Shakespeare under model negation, by 1 attacker and by 10 % of those who take part in each round"
 CLAIM = "Declared sizes are devastating under every rule; truncation with the median or the trimmed mean stays stable."
 MINUTES = {"quick": 18.0, "paper": 1200.0}
+STABLE = 30.0  # percent, ours: the paper gives no limit; who always names the commonest character has 18
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
@@ -37,4 +38,5 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
     caption = "Share of the next characters predicted on held-out speeches, by round, under model negation."
     accuracy = Axis("test accuracy", 0.0, 0.6, shares=True)
     drawn = curves(mnist.panels(records, list(shakespeare.ATTACKS), rules, weightings), y=accuracy)
-    return Rendering((table,), (Plot(drawn, caption=caption),))
+    claims = mnist.attacked("Shakespeare", records, shakespeare.ATTACKS, rules, STABLE)
+    return Rendering((table,), (Plot(drawn, caption=caption),), claims=claims)

@@ -23,4 +23,5 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
     """Return a table of the accuracies after round 100, and the curves."""
     table = mnist.table("Accuracy after round 100, no attack", mnist.rows(records, context, "figure5"))
     caption = "Accuracy on the 10,000 test images by round, without attack."
-    return Rendering((table,), (Plot(curves(mnist.panels(records, [None])), caption=caption),))
+    plots = (Plot(curves(mnist.panels(records, [None])), caption=caption),)
+    return Rendering((table,), plots, claims=mnist.unattacked("MNIST", records, ("mean", "median", mnist.STRICT)))

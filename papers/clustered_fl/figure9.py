@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from papers.clustered_fl.setting import BATCH, CLIENTS, EPOCHS
 from papers.clustered_fl.stages import CFL, FL, Stages, by_group, clusters, drawn, found
 from phalanx.data import AGNews, Natural, Topics
+from phalanx.experiments.papers.claims import Claim
 from phalanx.experiments.papers.comparison import Cell, Sample, Table
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.papers.rendering import Plot, Rendering
@@ -64,7 +65,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
             "does worse than all eight together."
         )
     figure = drawn(records, plan, "group_loss", "test perplexity", shares=False)
-    return Rendering((_table(records), _claims(records, plan)), (Plot(figure, caption=caption),), notes)
+    return Rendering((_table(records),), (Plot(figure, caption=caption),), notes, _claims(records))
 
 
 def perplexities(trace: Trace) -> list[float]:
@@ -84,23 +85,13 @@ def _table(records: Mapping[str, Sequence[Trace]]) -> Table:
     return Table("Perplexity after the last round; less is better", columns, rows)
 
 
-def _claims(records: Mapping[str, Sequence[Trace]], plan: Stages) -> Table:
+def _claims(records: Mapping[str, Sequence[Trace]]) -> list[Claim]:
+    """Return the claims on topics; none on a perplexity as such, which depends on the vocabulary."""
     by_seed = {name: {t.seed: t for t in records.get(name, ()) if not t.failed} for name in NAMES}
     fl, cfl = by_seed[FL], by_seed[CFL]
     both = sorted(fl.keys() & cfl.keys())
-    least = {s: min(a / b for a, b in zip(perplexities(fl[s]), perplexities(cfl[s]), strict=True)) for s in both}
-    judged = (
-        ("three splits find the four topics", {s: found(t, 4) for s, t in cfl.items()}),
-        (
-            "every topic has a lower perplexity with CFL than with federated learning",
-            {s: v > 1 for s, v in least.items()},
-        ),
-    )
-    rows = []
-    for what, held in judged:
-        count = sum(held.values())
-        verdict = "-" if not held else "yes" if count == len(held) else f"in {count} of {len(held)} seeds"
-        rows.append([what, verdict])
-    rows.append(["perplexity with FL over that with CFL, the smallest ratio of a topic, by seed",
-                 ", ".join(f"{v:.3f}" for v in least.values()) or "-"])  # fmt: skip
-    return Table("Claims", ("claim", "as claimed"), rows)
+    least = [min(a / b for a, b in zip(perplexities(fl[s]), perplexities(cfl[s]), strict=True)) for s in both]
+    return [
+        Claim("three splits find the four topics", [found(t, 4) for _, t in sorted(cfl.items())], None),
+        Claim("perplexity with FL over that with CFL, the smallest ratio of a topic", least, 1.0, "times", decimals=3),
+    ]

@@ -11,7 +11,7 @@ from typing_extensions import override
 from phalanx.algorithms import ClusteredFL
 from phalanx.algorithms.clustered_fl import ClusteredFLState
 from phalanx.clustering import bipartition, correct, separation_gap
-from phalanx.core import Algorithm, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Traits, Updates, Vector, Verdict
 from phalanx.data import Groups, SwappedLabels
 from phalanx.fields import PositiveFloat
 from phalanx.numerics.linalg import cosine_similarity
@@ -83,11 +83,15 @@ class Watched(Algorithm[WatchedState]):
 
     public_name: ClassVar[str] = "papers.clustered_fl.Watched"
 
-    observed: ClassVar[tuple[str, ...]] = ("gaps", "correct", "gradient_gaps", "kinds", "divided", "norms")
-
     algorithm: ClusteredFL = ClusteredFL(memory=None)
     groups: Groups = SwappedLabels()
     gradients: bool = False
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        observed = ("gaps", "correct", "gradient_gaps", "kinds", "divided", "norms")
+        return super().traits._replace(observed=observed)
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[WatchedState, Set[int]]:

@@ -1,12 +1,18 @@
 """Figure 1: the accuracy of the best participant by round, with ten participants on MNIST."""
 
+from collections.abc import Iterable
+from itertools import pairwise
+from statistics import fmean
+
 from papers.rffl.fairness import grid
 from papers.rffl.measured import Records, compared_by, traces
-from papers.rffl.setting import FAIR, SMALLER_MNIST, SPLITS, cells
+from papers.rffl.setting import FAIR, OURS, SMALLER_MNIST, SPLITS, cells
+from phalanx.experiments.papers.claims import Claim, lead
 from phalanx.experiments.papers.comparison import Cell, Table
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.papers.rendering import Plot, Rendering
 from phalanx.experiments.shown.plotting import Axis, curves
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
 
 TITLE = "Test accuracy of the best participant by round, MNIST, 10 participants, three splits"
@@ -36,7 +42,25 @@ def render(records: Records, context: Context) -> Rendering:
     )
     plots = (Plot(curves(panels, figure=FIGURE, y=SHOWN), caption=caption),)
     notes = [SMALLER_MNIST] if context.scale == "quick" else []
-    return Rendering((Table("The best participant at the end", columns, rows),), plots, notes)
+    claims = [
+        Claim(f"{f.split}: change between rounds, second half of the run: {method} minus RFFL", steadier, decimals=2)
+        for f in FEDERATIONS
+        for method in FAIR
+        if method not in ("RFFL", OURS)
+        and (steadier := lead(*(fluctuations(traces(records, f, name)) for name in (method, "RFFL"))))
+    ]
+    return Rendering((Table("The best participant at the end", columns, rows),), plots, notes, claims)
+
+
+def fluctuations(found: Iterable[Trace]) -> list[tuple[int, float]]:
+    """Return by seed the mean absolute change of the curve from point to point, in its second half, in points."""
+    out = []
+    for trace in found:
+        curve = [] if trace.failed else [value for value in trace.curves.get(FIGURE, ()) if value is not None]
+        late = curve[len(curve) // 2 :]
+        if len(late) > 1:
+            out.append((trace.seed, 100 * fmean(abs(b - a) for a, b in pairwise(late))))
+    return out
 
 
 def _percent(share: float | None) -> float | None:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, is_dataclass, replace
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, Generic, Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from msgspec import Meta
@@ -23,10 +23,11 @@ from phalanx.fields import INFINITE, CheckedFields, PositiveInt
 from phalanx.wording import plural
 
 Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
-Download = Float[Tensor, "_"]  # a model, or a change to one, and what else `Algorithm.download_size` counts
+Download = Float[Tensor, "_"]  # a model, or a change to one, and what else `Traits.vectors` counts
 Served = Float[Tensor, "_"]  # a model as a client uses it, with its own parameters, if it has any, at the end
 Matrix = Float[Tensor, "m d"]  # one row per client
 Weights = Float[Tensor, "m"]  # one non-negative scalar per row
+Keeps = Literal["nothing", "memory", "training"]
 Means = Literal["range", "distance", "length", "selection", "nothing"]
 ROUNDING = Fraction(1, 10**12)  # relative difference of shares that are equal up to rounding
 ROUND_LOST = "round lost: "  # how the reason begins that verdicts on a lost round give
@@ -71,9 +72,9 @@ class Updates:
         bases: the vector that each client was sent; shared storage where equal.
         deltas: trained minus received parameters, a descent direction, one row per client.
         losses: mean training loss of each client in its first local epoch, in nats per example; of the model that it
-            was sent, on all its examples, where the algorithm sets `exact_losses`.
+            was sent, on all its examples, where `Traits.exact_losses`.
         reference: the change that the server's own training makes, on examples of its own, starting at the current
-            model; given to algorithms that set `needs_reference`.
+            model; given where `Traits.reference_every`.
         reports: by client that measures what it is sent, its report.  For the record; algorithms do not use it.
     """
 
@@ -288,7 +289,7 @@ class Pool:
 class Local(NamedTuple):
     """The local state of a client between two downloads."""
 
-    params: Vector  # where its last training started; empty if `Algorithm.reads_training` is false
+    params: Vector  # where its last training started; empty unless `Traits.keeps` is "training"
     delta: Vector  # what it uploaded; likewise
     memory: Tensor | None = None  # the algorithm's own: momentum, error feedback
 
@@ -318,6 +319,55 @@ class AnyState(Protocol):
 
 
 State = TypeVar("State", bound=AnyState, default=Any)
+
+
+class Pace(NamedTuple):
+    """What sets how far a client's training moves a model; see `LocalSGD`, whose fields these are."""
+
+    epochs: int
+    steps: int | None
+    batch_size: float
+    momentum: float
+
+
+class Traits(NamedTuple):
+    """What an algorithm declares: a value, which the engine reads, and which a wrapper changes by `_replace`.
+
+    Args:
+        synchronous: it steps on whole rounds; if not, on arrivals one by one.
+        observed: small fields of its state that the history records and figures plot.
+        can_join: clients can join after the run has begun.
+        exact_losses: clients measure the loss of what they are sent before they train.
+        reference_every: number of server versions for which one change that the server itself trains serves, as
+            `Updates.reference`; None: `step` needs none.
+        knows_layout: the server uses the positions of a model's entries, such as those of a layer.
+        vectors: number of vectors of the model's length in a download; the first are parameters.
+        pace: how clients train, where the server counts on it; None: it does not.
+        corrects: the client role changes gradients.
+        keeps: what the client role reads of a client's local state: nothing, then clients with equal downloads have
+            equal parameters; its memory; or also what its last training started from and gave.
+    """
+
+    synchronous: bool = True
+    observed: tuple[str, ...] = ()
+    can_join: bool = False
+    exact_losses: bool = False
+    reference_every: int | None = None
+    knows_layout: bool = False
+    vectors: int = 1
+    pace: Pace | None = None
+    corrects: bool = False
+    keeps: Keeps = "nothing"
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the server trains a model of its own."""
+        return self.reference_every is not None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether clients keep a local state."""
+        return self.keeps != "nothing"
 
 
 class Algorithm(CheckedFields, ABC, Generic[State]):
@@ -354,16 +404,24 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
         2
     """
 
-    synchronous: ClassVar[bool] = True  # step on whole rounds, or on arrivals one by one
-    observed: ClassVar[tuple[str, ...]] = ()  # small fields of the state that the history records and figures plot
-    exact_losses: ClassVar[bool] = False  # whether clients measure the loss of what they are sent before they train
-    needs_reference: ClassVar[bool] = False  # whether `step` needs `Updates.reference`, the server's own change
-    can_join: ClassVar[bool] = False  # whether clients can join after the run has begun
+    @property
+    def traits(self) -> Traits:
+        """What the algorithm declares.  A subclass returns `super().traits._replace(...)` with what differs."""
+        kind = type(self)
+        corrects, integrates = kind.correction is not Algorithm.correction, kind.integrate is not Algorithm.integrate
+        remembers = integrates or kind.upload is not Algorithm.upload
+        keeps: Keeps = "nothing" if not remembers else "training" if corrects or integrates else "memory"
+        return Traits(corrects=corrects, keeps=keeps)
 
     @property
     def title(self) -> str:
         """Return a short name, such as `FedAvg`."""
         return type(self).__name__
+
+    @property
+    def rule(self) -> Rule | None:
+        """The rule that combines updates, for titles and for attackers that evaluate it; None if there is none."""
+        return None
 
     # Role: server
     @abstractmethod
@@ -395,14 +453,10 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
         """Return the vector that `client` is sent."""
         return state.model
 
-    def download_size(self, d: int) -> int:
-        """Return the number of entries of a download, of which the first d are parameters."""
-        return d
-
     def join(self, state: State, client: int, size: int) -> State:
         """Return the state with a client that joins after `init`; unchanged if not overridden.
 
-        Called only if `can_join`.
+        Called only if `Traits.can_join`.
 
         Args:
             state: the current state.
@@ -427,11 +481,6 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
             InfeasibleError: they are too few.
         """
         return self.init(state.model, clients)
-
-    @property
-    def rule(self) -> Rule | None:
-        """The rule that combines updates, for titles and for attackers that evaluate it; None if there is none."""
-        return None
 
     def weights(self, state: State, clients: Collection[int]) -> Mapping[int, float]:
         """Return the weights with which `rule` would combine updates of these clients now.  Only ratios matter.
@@ -484,22 +533,6 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
         """
         return with_verdicts(state, lost_verdicts(updates.clients, why)), set(updates.clients)
 
-    def check_training(self, training: object) -> None:
-        """Raise `InfeasibleError` if the algorithm does not go with `training`, the `LocalTraining` of its clients."""
-
-    @property
-    def knows_layout(self) -> bool:
-        """Whether the server uses the positions of a model's entries, such as those of a layer."""
-        return False
-
-    @property
-    def reference_every(self) -> int:
-        """The number of server versions for which one reference is used; after that the server trains again.
-
-        An algorithm with a period of its own has it in a field of this name, with a default.
-        """
-        return 1
-
     # Role: client
     def integrate(self, local: Local | None, download: Download) -> Vector:
         """Return the parameters that a client trains, and is served, after a download.  A pure function."""
@@ -515,25 +548,9 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
         """
         return None
 
-    @property
-    def corrects(self) -> bool:
-        """Whether the client role changes gradients."""
-        return type(self).correction is not Algorithm.correction
-
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """Return what a client sends for the change `delta` that it trained, and its new local state."""
         return delta, memory
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the client role needs a local state; if not, clients with equal downloads have equal parameters."""
-        kind = type(self)
-        return kind.integrate is not Algorithm.integrate or kind.upload is not Algorithm.upload
-
-    @property
-    def reads_training(self) -> bool:
-        """Whether the client role reads `params` or `delta` of its local state, and not only its memory."""
-        return self.corrects or type(self).integrate is not Algorithm.integrate
 
 
 def local_state(algorithm: Algorithm[Any], start: Vector, delta: Vector, memory: Tensor | None) -> Local | None:
@@ -545,10 +562,11 @@ def local_state(algorithm: Algorithm[Any], start: Vector, delta: Vector, memory:
         delta: what it uploads.
         memory: the state that `Algorithm.upload` returned.
     """
-    if not algorithm.remembers:
+    keeps = algorithm.traits.keeps
+    if keeps == "nothing":
         return None
     nothing = start.new_empty(0)
-    return Local(start, delta, memory) if algorithm.reads_training else Local(nothing, nothing, memory)
+    return Local(start, delta, memory) if keeps == "training" else Local(nothing, nothing, memory)
 
 
 def lost_verdicts(clients: Iterable[int], why: str) -> dict[int, Verdict]:

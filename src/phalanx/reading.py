@@ -27,6 +27,7 @@ AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # to open: a pipe is not waited for, and
 LARGEST_PART = 1 << 28  # bytes of a file of a record that is read at once
 LARGEST_LINES = 1 << 32  # bytes of a file of lines: a history, an audit trail, the records of a study
 LARGEST_PACKED = 1 << 28  # bytes of records that were compressed
+LARGEST_KEY = 1_000_000  # bytes of a file of a key, or of certificates
 MOST_LINES = 5_000_000  # of a file of lines
 MOST_LISTS = 2_000_000  # lists and mappings in a JSON text
 HOLLOW = 1 << 26  # bytes of a file from which on at least a hundredth of it lies on the disk

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import NamedTuple
 
 from phalanx.wording import shown
@@ -107,22 +108,37 @@ def named(path: str, home: str = "") -> object:
     if _is_public(module, name):
         return getattr(import_module(module), name)
     if policy.closed and module not in policy.allowed:
-        raise UntrustedError(
-            f"{shown(path)} is no public class of Phalanx. What is read may be somebody else's, so nothing else is "
-            f"imported. If you trust whoever wrote it as you would trust their program, let {shown(module)} be "
-            "imported: --trust, or trust=True."
-        )
-    if module.partition(".")[0] != LIBRARY:
-        _announce(policy, module)
-    if policy.own_folder:
-        find_own()
-    return getattr(import_module(module), name)
+        raise _untrusted(path, module)
+    return getattr(imported(module), name)
 
 
-def _announce(policy: _Policy, module: str) -> None:
-    if policy.say is not None and module not in _said:
+def imported(module: str) -> ModuleType:
+    """Return a module, from wherever it is, after it has been said that it is imported.
+
+    Args:
+        module: its import path.
+
+    Raises:
+        UntrustedError: it is not to be imported; see `reading`.
+        ImportError: there is none.
+    """
+    policy = _policy.get(OPEN)
+    if policy.closed and module not in policy.allowed:
+        raise _untrusted(module, module)
+    if policy.say is not None and module not in _said and module.partition(".")[0] != LIBRARY:
         _said.add(module)
         policy.say(f"The module {shown(module)} is imported, which runs its code.")
+    if policy.own_folder:
+        find_own()
+    return import_module(module)
+
+
+def _untrusted(path: str, module: str) -> UntrustedError:
+    return UntrustedError(
+        f"{shown(path)} is no public class of Phalanx. What is read may be somebody else's, so nothing else is "
+        f"imported. If you trust whoever wrote it as you would trust their program, let {shown(module)} be "
+        "imported: --trust, or trust=True."
+    )
 
 
 def _is_public(module: str, name: str) -> bool:

@@ -31,6 +31,9 @@ def visible(text: str, *, lines: bool = False) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
+LONGEST_LINE = 4_000  # characters of a line of a message, which may quote a file of any text
+
+
 # Characters that no font shows: control characters but for line breaks, and those that change the direction of text.
 HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 

@@ -100,6 +100,7 @@ def test_bulyan(m, f):
     close(Bulyan(f)(U), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [3, 4, 5, 8, 12])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_geometric_median_is_the_minimum(m, weighted):

@@ -44,9 +44,9 @@ def test_the_momentum_begins_with_the_first_change():
     first, memory = algorithm.upload(torch.tensor([4.0]), None)
     second, _ = algorithm.upload(torch.tensor([8.0]), memory)
     assert (first.tolist(), second.tolist()) == ([4.0], [0.75 * 4 + 0.25 * 8])
-    assert algorithm.remembers
+    assert algorithm.traits.remembers
     plain = AsyncMomentum(momentum=0.0)
-    assert not plain.remembers
+    assert not plain.traits.remembers
     assert plain.upload(torch.tensor([4.0]), None)[1] is None
 
 
@@ -107,5 +107,5 @@ def test_tolerates_an_inversion_on_the_digits():
 
 
 def test_a_client_remembers_a_momentum_only_if_it_sends_one():
-    assert AsyncMomentum(momentum=0.9).remembers
-    assert not AsyncMomentum(momentum=0.0).remembers
+    assert AsyncMomentum(momentum=0.9).traits.remembers
+    assert not AsyncMomentum(momentum=0.0).traits.remembers

@@ -223,10 +223,10 @@ def test_the_momentum_of_a_client_begins_with_its_first_change():
     first, memory = algorithm.upload(torch.tensor([4.0]), None)
     second, memory = algorithm.upload(torch.tensor([8.0]), memory)
     assert (first.tolist(), second.tolist(), memory.tolist()) == ([4.0], [5.0], [5.0])
-    assert algorithm.remembers
+    assert algorithm.traits.remembers
     plain = BASGD()
     assert plain.upload(torch.tensor([4.0]), None) == (torch.tensor([4.0]), None)
-    assert not plain.remembers
+    assert not plain.traits.remembers
 
 
 def test_momentum_changes_a_run():

@@ -190,6 +190,7 @@ def test_without_sampling_the_account_is_one_gaussian_of_the_multiplier_over_the
     assert (central_epsilon(1.0, 0), central_epsilon(1.0, 0, 0.1), central_epsilon(0.0, 3, 0.1)) == (0, 0, math.inf)
 
 
+@pytest.mark.slow
 def test_with_sampling_the_account_agrees_with_renyi_divergences():
     """An accountant of another kind, whose bound is a little looser."""
     found = central_epsilon(1.0, 50, 0.1)

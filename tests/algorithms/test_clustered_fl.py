@@ -295,7 +295,7 @@ def test_a_robust_rule_within_clusters():
 
 def test_history_holds_all_that_figures_need():
     state, _ = once(AT_ONCE, OPPOSED)
-    shown = json.loads(json.dumps(plain({name: getattr(state, name) for name in AT_ONCE.observed})))
+    shown = json.loads(json.dumps(plain({name: getattr(state, name) for name in AT_ONCE.traits.observed})))
     assert shown["clusters"] == {"1": [0, 1], "2": [2, 3]}
     assert shown["parents"] == {"0": None, "1": 0, "2": 0}
     assert shown["born"] == {"0": 0, "1": 1, "2": 1}

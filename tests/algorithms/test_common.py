@@ -1,6 +1,7 @@
 """Every algorithm through the same properties.  A new algorithm is one line here."""
 
 import dataclasses
+from typing import get_args
 
 import pytest
 import torch
@@ -52,7 +53,7 @@ from phalanx.algorithms import (
     ZenoPlusPlus,
 )
 from phalanx.clustering import Memory, Peel
-from phalanx.core import Until
+from phalanx.core import Algorithm, Keeps, Traits, Until
 from phalanx.engine import LoopSettings
 from phalanx.training import LocalSGD
 from phalanx.weighting import AsReported, Ignore
@@ -166,7 +167,7 @@ def one_of_each_class(these):
 def needed(algorithm, examples=10):
     """The fields that a run with an algorithm needs: examples of the server, and the training whose steps it counts."""
     own = {"training": algorithm.training} if isinstance(algorithm, FedNova) else {}
-    return own | {"server_examples": examples * algorithm.needs_reference}
+    return own | {"server_examples": examples * algorithm.traits.needs_reference}
 
 
 def start(algorithm):
@@ -214,9 +215,13 @@ def test_what_the_engine_asks_an_algorithm_is_a_value(algorithm):
     """And not a method, which is true whatever it would return."""
     assert isinstance(algorithm.title, str)
     assert algorithm.rule is None or isinstance(algorithm.rule, Aggregator)
-    assert isinstance(algorithm.reference_every, int)
+    traits = algorithm.traits
+    assert type(traits) is Traits
+    assert type(traits.vectors) is int
+    assert traits.keeps in get_args(Keeps)
+    assert all(type(name) is str for name in traits.observed)
     for name in ("synchronous", "can_join", "exact_losses", "needs_reference", "knows_layout", "corrects", "remembers"):
-        assert isinstance(getattr(algorithm, name), bool), name
+        assert type(getattr(traits, name)) is bool, name
 
 
 @every_algorithm
@@ -227,12 +232,12 @@ def test_every_client_that_took_part_has_a_verdict(algorithm):
     for verdict in state.verdicts.values():
         assert 0 <= verdict.weight <= 1
         assert verdict.accepted or (verdict.weight == 0 and verdict.reason)
-    if algorithm.synchronous:
+    if algorithm.traits.synchronous:
         waits = all(v.waits for v in state.verdicts.values())
         used = 0 if isinstance(algorithm, Standalone) or waits else 1
         assert sum(v.weight for v in state.verdicts.values()) == pytest.approx(used)
     assert not any(state.verdicts[i].final for i in ready)
-    if algorithm.synchronous:
+    if algorithm.traits.synchronous:
         assert set(ready) == {i for i, verdict in state.verdicts.items() if not verdict.final}
 
 
@@ -259,7 +264,7 @@ def test_the_names_of_clients_do_not_matter(algorithm):
     straight, _ = algorithm.step(state, batch)
     flipped_state, _ = algorithm.init(torch.zeros(D), {i: 10 + (M - 1 - i) for i in range(M)})
     flipped, _ = algorithm.step(flipped_state, renamed)
-    if algorithm.synchronous:
+    if algorithm.traits.synchronous:
         assert torch.allclose(straight.model, flipped.model, atol=1e-6)
         for i in range(M):
             assert straight.verdicts[i].accepted == flipped.verdicts[M - 1 - i].accepted
@@ -272,7 +277,7 @@ def test_versions_count_server_updates(algorithm):
     for expected in (1, 2, 3):
         before, model, batch = state.version, state.model, some_updates(algorithm, state).of({0})
         state, _ = algorithm.step(state, batch)
-        if algorithm.synchronous:
+        if algorithm.traits.synchronous:
             assert state.version == expected
         assert before <= state.version <= before + 1
         assert state.version > before or torch.equal(state.model, model), "what is used counts"
@@ -281,7 +286,7 @@ def test_versions_count_server_updates(algorithm):
 @every_algorithm
 def test_history_can_write_what_the_algorithm_shows(algorithm):
     state, _ = start(algorithm)
-    for name in algorithm.observed:
+    for name in algorithm.traits.observed:
         assert hasattr(state, name)
 
 
@@ -289,9 +294,9 @@ def test_history_can_write_what_the_algorithm_shows(algorithm):
 @pytest.mark.filterwarnings("ignore:threshold")
 def test_runs_in_the_engine_and_serves_everybody(algorithm):
     transport = Scripted({i: [0.1 * (i + 1)] for i in range(4)})
-    own = (lambda model, version: torch.full((2,), 0.1)) if algorithm.needs_reference else None
+    own = (lambda model, version: torch.full((2,), 0.1)) if algorithm.traits.needs_reference else None
     state = phalanx.run(algorithm, transport, torch.zeros(2), LoopSettings(until=Until(8)), reference=own)
-    assert state.version >= (8 if algorithm.synchronous else 1)
+    assert state.version >= (8 if algorithm.traits.synchronous else 1)
     assert {i for send in transport.sent for i in send} == {0, 1, 2, 3}
 
 
@@ -310,3 +315,11 @@ def test_of_is_a_view_where_all_are_members():
     part = batch.of({0, 2})
     assert part.clients == (0, 2)
     assert part.deltas.flatten().tolist() == [1.0, 3.0]
+
+
+def test_an_algorithm_is_called_by_few_names():
+    """What it only declares is in `traits`."""
+    public = {name: value for name, value in vars(Algorithm).items() if not name.startswith("_")}
+    values = {name for name, value in public.items() if isinstance(value, property)}
+    assert values == {"traits", "title", "rule"}
+    assert len(public) - len(values) <= 13

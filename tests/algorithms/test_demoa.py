@@ -18,7 +18,7 @@ def test_the_momentum_of_a_client_by_hand():
     assert first.tolist() == [1.0]
     second, memory = algorithm.upload(torch.tensor([4.0]), memory)
     assert second.tolist() == [0.75 + 1.0]
-    assert algorithm.remembers
+    assert algorithm.traits.remembers
     assert DeMoA(momentum=0.0).upload(torch.tensor([4.0]), memory)[0].tolist() == [4.0]
 
 

@@ -132,6 +132,7 @@ PLAN = Run(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_lora_sends_adapters_only_and_learns_under_attack():
     pytest.importorskip("peft")
     model = LoRA(NETWORK, ("query", "value", "widen"), rank=2)

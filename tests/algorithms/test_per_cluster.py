@@ -293,12 +293,11 @@ def test_what_cannot_be_is_refused_in_words():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The clients of a quorum of 7 weigh the same")
-@pytest.mark.parametrize("seed", range(2))
-def test_byzantine_asynchronous_clustered_weighted_and_fair_at_once(seed):
+def test_byzantine_asynchronous_clustered_weighted_and_fair_at_once():
     """The example: two groups, delays, absent and silent clients, and three who flip signs and report a million."""
     draft = Draft(Run)
     draft.load(EXAMPLE)
-    record = simulate(dataclasses.replace(draft.make(Run), seed=seed))
+    record = simulate(dataclasses.replace(draft.make(Run), seed=1))
     heard = {i for step in record.history for i in step.verdicts}
     group = {i: c.group for i, c in record.summary.clients.items() if not c.byzantine and i in heard}
     clusters = [step.state for step in record.history if "clusters" in step.state][-1]["clusters"]

@@ -99,12 +99,12 @@ def test_a_waiting_arrival_holds_its_own_memory_only():
 def test_the_algorithm_shows_through():
     inner = ClusteredFL(aggregate=Median())
     algorithm = Quorum(inner, k=4)
-    assert algorithm.observed == (*inner.observed, "collected")
-    assert (algorithm.synchronous, algorithm.rule, algorithm.can_join) == (False, Median(), True)
-    assert (algorithm.remembers, Quorum(Carries(), 2).remembers) == (False, True)
+    assert algorithm.traits.observed == (*inner.traits.observed, "collected")
+    assert (algorithm.traits.synchronous, algorithm.rule, algorithm.traits.can_join) == (False, Median(), True)
+    assert (algorithm.traits.remembers, Quorum(Carries(), 2).traits.remembers) == (False, True)
     state = start(algorithm)
     assert state.clusters == {0: (0, 1, 2, 3)}
-    assert all(hasattr(state, name) for name in algorithm.observed)
+    assert all(hasattr(state, name) for name in algorithm.traits.observed)
     with pytest.raises(AttributeError, match="nothing_of_that_name"):
         _ = state.nothing_of_that_name
     with pytest.raises(AttributeError):

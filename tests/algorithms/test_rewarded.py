@@ -131,7 +131,7 @@ def test_layers_are_rewarded_one_by_one():
     state = dataclasses.replace(state, quota={0: 1.0, 1: 0.5})
     model = state.model.tolist()
     assert close(algorithm.download(state, 1), [model[0], 0.0, 0.0, model[3]]), "half of each, where it differs most"
-    assert algorithm.knows_layout
+    assert algorithm.traits.knows_layout
 
 
 def test_what_cannot_be_is_refused_in_words():
@@ -153,7 +153,7 @@ def test_contributors_are_served_better_and_attackers_least(inner):
         attack=SignFlip(),
         byzantine=2,
         latency=Lognormal(),
-        until=Until(15 if inner.synchronous else 150),
+        until=Until(15 if inner.traits.synchronous else 150),
         evaluation=Evaluation(every=1000),
         seed=1,
     )

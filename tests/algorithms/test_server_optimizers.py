@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,7 +24,9 @@ from phalanx.algorithms import (
     Standalone,
 )
 from phalanx.attacks import SignFlip
-from phalanx.core import InfeasibleError, Until
+from phalanx.core import InfeasibleError, Setting, Until
+from phalanx.promises import promise
+from phalanx.rng import numpy_generator
 from phalanx.training import ExponentialLR
 from phalanx.weighting import Ignore, Truncate
 from toys import close, updates
@@ -197,3 +200,37 @@ def test_a_run_with_attackers_learns_where_the_rule_is_robust():
     plan = Run(clients=10, byzantine=2, attack=SignFlip(), until=Until(10))
     robust = dataclasses.replace(plan, algorithm=FedAdam(FedAvg(aggregate=Median()), server_lr=0.03))
     assert simulate(robust).history[-1].metrics.accuracy > 0.8
+
+
+@pytest.mark.parametrize("kind", [FedAdagrad, FedAdam, FedYogi])
+def test_no_entry_moves_farther_than_is_said_whatever_is_sent(kind):
+    """10,000 columns of 40 deltas each: of both signs, drawn over six powers of ten; a hundred grow."""
+    rng = numpy_generator(0, "moves", kind.__name__)
+    for beta1, beta2 in ((0.0, 0.99), (0.9, 0.99), (0.5, 0.3), (0.2, 0.9), (0.0, 0.0), (0.9, 0.81)):
+        given = {"beta1": beta1} | ({} if kind is FedAdagrad else {"beta2": beta2})
+        algorithm = kind(FedAvg(Median(), Ignore()), server_lr=1.0, tau=1e-9, **given)
+        exponents = rng.uniform(-3, 3, (40, 10_000)) * rng.integers(0, 2, 10_000)
+        growth = rng.uniform(-1, 1, 100)
+        growth[:10] = np.log10(beta1 / beta2) / 6 * -39 if 0 < beta1 < beta2 else 0
+        exponents[:, :100] = np.linspace(0, 6, 40)[:, None] * growth
+        deltas = torch.from_numpy(10**exponents * np.where(rng.random((40, 10_000)) < rng.random(10_000), 1, -1))
+        m, v, longest = torch.zeros(10_000), torch.full((10_000,), algorithm.first_square), 0.0
+        m, v = m.double(), v.double()
+        for delta in deltas:
+            m, v = algorithm.moments(m, v, delta)
+            longest = max(longest, float(algorithm.direction(m, v).abs().max()))
+        said = " ".join(promise(algorithm, Setting(12)).text)
+        if algorithm.longest is None:
+            assert "no entry of the model moves" not in said
+            continue
+        assert longest <= algorithm.longest * (1 + 1e-9)
+        if kind is not FedYogi or beta2 > 0.9:
+            assert longest > 0.75 * algorithm.longest, "near what can be reached"
+        assert f"moves by more than {algorithm.longest:.3g} H in H steps" in said or algorithm.longest == 1
+
+
+def test_the_largest_step_of_the_default_adam():
+    """Reached by deltas that shrink backwards as (beta1 / beta2)^k."""
+    assert FedAdam(FedAvg(), server_lr=0.1).longest == pytest.approx(0.1 / (0.01 * (1 - 0.81 / 0.99)) ** 0.5)
+    said = " ".join(promise(FedAdam(FedAvg(Median(), Ignore()), server_lr=0.1), Setting(12)).text)
+    assert "no entry of the model moves by more than 0.235 H in H steps" in said

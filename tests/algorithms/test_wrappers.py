@@ -37,7 +37,7 @@ from phalanx.algorithms import (
 from phalanx.algorithms.hidden import hartley
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Rescale
-from phalanx.core import Algorithm, Local, Setting, Until
+from phalanx.core import Algorithm, Local, Setting, Traits, Until
 from phalanx.data import PermutedLabels
 from phalanx.engine import LoopSettings
 from toys import Scripted
@@ -109,7 +109,7 @@ def test_a_server_that_trains_itself_must_see_models(kind):
         kind(ZenoPlusPlus())
 
     class Judging(FedAvg):
-        needs_reference = True
+        traits = Traits(reference_every=1)
 
     with pytest.raises(ValueError, match=f"{kind.__name__} hides models"):
         kind(Quorum(Judging(), 2))
@@ -238,11 +238,11 @@ def test_the_server_role_is_that_of_the_algorithm():
     assert torch.equal(state.model, wrapper.hidden(x))
     assert ready == {0, 1}
     assert torch.equal(wrapper.integrate(None, wrapper.download(state, 0)), x)
-    assert (wrapper.synchronous, wrapper.observed) == (True, ())
+    assert (wrapper.traits.synchronous, wrapper.traits.observed) == (True, ())
     assert wrapper.rule == Median()
-    assert Permuted(FedAsync()).synchronous is False
+    assert Permuted(FedAsync()).traits.synchronous is False
     assert Permuted(FedAsync()).rule is None
-    assert Permuted(ByzantineCFL()).observed == ByzantineCFL.observed
+    assert Permuted(ByzantineCFL()).traits.observed == ByzantineCFL().traits.observed
 
 
 def test_a_wrapper_forwards_everything_that_an_algorithm_has():
@@ -282,7 +282,7 @@ def test_a_wrapper_that_changes_nothing_is_as_the_algorithm(algorithm):
     assert wrapper.pools(Setting(5), state) == algorithm.pools(Setting(5), state)
     assert wrapper.candidate_models(state, 2).keys() == algorithm.candidate_models(state, 2).keys()
     assert torch.equal(wrapper.download(state, 2), algorithm.download(state, 2))
-    if algorithm.can_join:
+    if algorithm.traits.can_join:
         assert wrapper.join(state, 9, 5).verdicts == {}
 
 

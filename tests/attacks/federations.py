@@ -35,7 +35,7 @@ def cloud(h: int = 12, d: int = 20, b: int = 4, seed: int = 3, **fields: object)
 
 def sent(attack: Attack, knowledge: Knowledge, seed: int = 0) -> torch.Tensor:
     """What each attacker sends; (b, d)."""
-    shown = knowledge if attack.omniscient else None
+    shown = knowledge if attack.traits.omniscient else None
     return torch.stack([attack.forge(u, shown, generator(seed, "attack", u.client)) for u in knowledge.colluders])
 
 

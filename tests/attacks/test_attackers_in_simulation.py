@@ -26,6 +26,7 @@ from phalanx.attacks import (
     Sybils,
     Together,
 )
+from phalanx.attacks.attack import AttackTraits
 from phalanx.core import InfeasibleError, Until
 from phalanx.data import Dataset
 from phalanx.engine import LoopSettings
@@ -57,8 +58,7 @@ def build(algorithm, attack, byzantine, clients=5, **options):
 class Spy(Attack):
     """Writes down what it is shown."""
 
-    omniscient: ClassVar[bool] = True
-    needs_rule: ClassVar[bool] = False
+    traits: ClassVar[AttackTraits] = AttackTraits(omniscient=True)
     seen: ClassVar[list] = []
 
     def forge(self, update, knowledge, rng):
@@ -68,7 +68,7 @@ class Spy(Attack):
 
 @dataclass(frozen=True)
 class Searcher(Spy):
-    needs_rule: ClassVar[bool] = True
+    traits: ClassVar[AttackTraits] = AttackTraits(omniscient=True, needs_rule=True)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from phalanx.attacks import (
     Colluding,
     ConstrainAndScale,
     DistributedBackdoor,
+    Divided,
     Duplicate,
     EdgeCases,
     FangKrum,
@@ -26,6 +27,7 @@ from phalanx.attacks import (
     Flood,
     Gaussian,
     HoldBack,
+    InGroup,
     InnerProduct,
     LabelFlip,
     LabelPermutation,
@@ -40,6 +42,7 @@ from phalanx.attacks import (
     Neurotoxin,
     NoiseInputs,
     NonFinite,
+    OnCredit,
     PoisonedFL,
     ProjectedTraining,
     RandomFreeRider,
@@ -104,6 +107,9 @@ FIXED = [ModelNegation(), NonFinite(), PoisonedFL(), Rescale(), SignFlip()]
 ON_TRAINING = [Chameleon(), ConstrainAndScale(), Neurotoxin(), ProjectedTraining()]
 SEARCHING = [Tailored()]
 MADE_OF_OTHERS = [
+    Divided(SignFlip(), Gaussian()),
+    InGroup(ALIE(z=0.0)),
+    OnCredit(Rescale(-5.0)),
     Scheduled(SignFlip()),
     Sybils(Gaussian()),
     Together(LabelShift(), ReportSize()),
@@ -190,8 +196,8 @@ def test_attacks_leave_alone_what_they_do_not_attack(attack):
         assert attack.goal(honest) is None
     if parts <= {type(a) for a in ON_DATA + ON_SIZE} | {Attack}:
         assert attack.forge(UPDATE, None, rng()) is DELTA
-        assert not attack.omniscient
-    assert not attack.needs_rule
+        assert not attack.traits.omniscient
+    assert not attack.traits.needs_rule
 
 
 @pytest.mark.parametrize(
@@ -377,3 +383,10 @@ def test_an_attack_of_ones_own_that_colludes():
 
     knowledge = cloud()
     assert torch.equal(sent(Opposite(), knowledge)[2], -knowledge.honest.mean(0))
+
+
+def test_an_attack_is_called_by_few_names():
+    """What it only declares is in `traits`."""
+    public = {name for name in vars(Attack) if not name.startswith("_")}
+    assert {name for name in public if isinstance(vars(Attack)[name], property)} == {"traits"}
+    assert len(public) <= 12

@@ -133,8 +133,8 @@ def test_search_counts_weights_as_the_server_does():
 
 
 def test_search_without_a_rule():
-    assert ALIE("search").needs_rule
-    assert InnerProduct("search").needs_rule
+    assert ALIE("search").traits.needs_rule
+    assert InnerProduct("search").traits.needs_rule
     with pytest.raises(InfeasibleError, match="rule is not known"):
         one(ALIE("search"), cloud())
 

@@ -211,8 +211,8 @@ def test_otherwise_is_the_attack_of_all_other_versions():
     """Copy one client, then send the opposite of its update."""
     schedule = Scheduled(Together(Mimic(0), Rescale(-1.0)), start=2, otherwise=Mimic(0))
     assert [schedule.part(Role(4, v, (4, 5))) for v in (1, 2)] == [Mimic(0), schedule.attack]
-    assert schedule.omniscient
-    assert not schedule.trains
+    assert schedule.traits.omniscient
+    assert not schedule.traits.trains
     copied = models(replace(SMALL, attack=Mimic(0)))
     turned = models(replace(SMALL, attack=schedule))
     assert [torch.equal(a, b) for a, b in zip(copied, turned, strict=True)] == [True, True, True, False, False, False]

@@ -138,7 +138,7 @@ def test_who_knows_the_rule_does_more_damage_than_who_does_not(rule):
 
 
 def test_tailored_needs_a_rule_and_leaves_equal_updates_alone():
-    assert Tailored().needs_rule
+    assert Tailored().traits.needs_rule
     with pytest.raises(InfeasibleError, match="rule is not known"):
         sent(Tailored(), cloud())
     assert sent(Tailored("std"), seen([[1.0, 2.0]] * 3, rule=Mean())).tolist() == [[1.0, 2.0]]

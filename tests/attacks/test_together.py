@@ -57,12 +57,12 @@ def test_the_goal_is_that_of_the_first_that_has_one():
 
 
 def test_together_sees_what_its_parts_see():
-    assert not Together(Rescale(), ReportSize()).omniscient
-    assert Together(Rescale(), ALIE()).omniscient
-    assert Together(MinMax(), Rescale()).omniscient
-    assert not Together(MinMax(), Rescale()).needs_rule
-    assert Together(ReportSize(), ALIE("search")).needs_rule
-    assert Sybils(InnerProduct("search")).needs_rule
+    assert not Together(Rescale(), ReportSize()).traits.omniscient
+    assert Together(Rescale(), ALIE()).traits.omniscient
+    assert Together(MinMax(), Rescale()).traits.omniscient
+    assert not Together(MinMax(), Rescale()).traits.needs_rule
+    assert Together(ReportSize(), ALIE("search")).traits.needs_rule
+    assert Sybils(InnerProduct("search")).traits.needs_rule
 
     class Blind(Gaussian):
         def forge(self, update, knowledge, rng):

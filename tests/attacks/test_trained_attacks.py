@@ -26,8 +26,9 @@ from phalanx.attacks import (
     Sybils,
     Together,
 )
+from phalanx.attacks.attack import AttackTraits
 from phalanx.attacks.data import TRIGGER
-from phalanx.core import InfeasibleError
+from phalanx.core import InfeasibleError, Traits
 from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
@@ -252,7 +253,7 @@ def test_training_that_changes_nothing_changes_no_bit_of_a_run():
 
 def test_exact_losses_are_those_of_the_model_that_was_received():
     class Exact(FedAvg):
-        exact_losses = True
+        traits = Traits(exact_losses=True)
 
     losses = []
     for attack in (LabelFlip(0, 1), Together(LabelFlip(0, 1), ProjectedTraining(radius=0.01))):
@@ -290,7 +291,7 @@ def test_training_that_an_attack_cannot_replace_is_refused_before_the_run(wrap):
 class OtherWay(Attack):
     """Trains as honest clients do, and sends the opposite."""
 
-    trains: ClassVar[bool] = True
+    traits: ClassVar[AttackTraits] = AttackTraits(trains=True)
 
     def train(self, job, honest):
         loss = honest.train(job.task, job.data)
@@ -316,7 +317,7 @@ def test_attackers_that_train_go_between_compiled_clients():
 
 def test_a_part_of_an_attack_trains_in_the_others_place():
     attack = Together(Backdoor(), Together(ProjectedTraining(radius=0.01), Rescale(50.0)))
-    assert attack.trains
+    assert attack.traits.trains
     assert trained(attack, trainer(), START).norm() <= 0.0101
     assert trained(Sybils(attack), trainer(), START).norm() <= 0.0101
-    assert not Together(Backdoor(), Rescale(2.0)).trains
+    assert not Together(Backdoor(), Rescale(2.0)).traits.trains

@@ -268,6 +268,7 @@ def raised(monkeypatch, part):
     monkeypatch.setattr(provenance, "NUMERICS", len(changes))
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_if_a_later_numerics_version_changes_a_part_of_it(capsys, monkeypatch):
     command = "run --clients 3 --until.steps 1 --folder here"
     phalanx(capsys, command)
@@ -429,6 +430,7 @@ def test_runs_of_one_title_are_told_apart_and_a_folder_will_do_for_the_page(caps
         assert f"<b>FedAvg(Mean), {name}</b>" in page
 
 
+@pytest.mark.slow
 def test_what_was_excluded_filtered_and_invalid_has_tables_and_lines_of_its_own(capsys):
     options = "--clients 8 --byzantine 2 --until.steps 2"
     _, out, _ = phalanx(capsys, f"run {options} --attack Gaussian --algorithm.aggregate Krum --algorithm.aggregate.f 2")

@@ -27,6 +27,12 @@ def patients(seed, n=N):
     return pd.DataFrame({**frame, "state": sick})
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """The files lie below the current folder, where a record may name them."""
+    monkeypatch.chdir(tmp_path.parent)
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """A folder with a run on a table, in `run`, its file `old.csv`, and other files."""
@@ -422,3 +428,16 @@ def test_a_site_without_rows_of_a_class_has_no_share_of_it(done, tmp_path, capsy
     assert main(["evaluate", str(done / "run"), "--data", str(tmp_path / "some.csv")]) == 0
     bern = next(line for line in capsys.readouterr().out.splitlines() if "Bern" in line)
     assert re.search(r" %  +- +[\d.]+ %", bern), bern
+
+
+def test_a_record_has_no_file_read_that_lies_elsewhere(done, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = said(capsys, "evaluate", done / "run")
+    assert (status, out) == (2, "")
+    assert f"the run's own data is the file {done / 'old.csv'}. It is outside" in err
+    assert "If the run is yours, give --trust; else name examples by --data." in err
+    status, _, err = said(capsys, "evaluate", done / "run", "--data", done / "new.csv")
+    assert (status, "old.csv, is not read without --trust, so that rows that" in err) == (0, True)
+    assert said(capsys, "evaluate", done / "run", "--trust")[0] == 0
+    monkeypatch.setenv("PHALANX_DATA", str(done))
+    assert said(capsys, "evaluate", done / "run")[0] == 0, "the data folder is one's own"

@@ -87,7 +87,7 @@ def test_a_file_in_another_notation_is_checked_as_it_is_written(called, tmp_path
         (("init", HEART / "va.csv", "--target", "target", "--drop", "target"), "must be different columns"),
         (("init", HEART / "va.csv", "--target", "age", "-o", HEART / "va.csv"), "holds data that is read"),
         (("check", HEART / "va.csv"), "schema.json: No such file or directory"),
-        (("check", "none.csv", "--schema", HEART / "README.md"), "is not a schema of a table"),
+        (("check", "none.csv", "--schema", HEART / "README.md"), "is not a schema"),
     ],
 )
 def test_a_mistake_in_the_command_ends_with_status_2(called, words, message):

@@ -64,6 +64,7 @@ def test_weights_are_computed_without_torch(tmp_path):
         assert not {"torch", "scipy", "matplotlib", "numba"} & modules(f"weights {command}")
 
 
+@pytest.mark.slow
 def test_a_small_run_imports_no_scikit_learn(tmp_path):
     run = f"run --until.steps 1 --folder {tmp_path}/r"
     assert not {"sklearn", "pandas", "scipy.stats", "pyarrow", "torchmetrics", "cryptography"} & modules(run)

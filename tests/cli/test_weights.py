@@ -25,7 +25,7 @@ from phalanx.weighting import mwp, truncation_curve
 from phalanx.weighting.truncation import shortest, top
 
 ROOT = Path(__file__).parents[2]
-PAGE = "\n".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("weighting", "consortium"))
+PAGE = (ROOT / "docs" / "weighting.md").read_text()
 SHOWN = re.findall(r"^```\n\$ ([^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SIZES = "client,examples\na,120\nb,80\nc,100\nd,60\ne,5000\n"
 

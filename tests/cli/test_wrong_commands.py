@@ -4,6 +4,7 @@ The cases are made by `cli/wrong.py` from the options themselves.  Those that `m
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -173,11 +174,14 @@ def test_all_wrong_studies(capsys):
 @pytest.mark.filterwarnings("default")
 def test_extreme_values(capsys):
     """Each is refused, or does what it says: the run is done (0) or had to stop, with its reason in its record (1)."""
-    every = [case for case in dict.fromkeys(wrong.of_runs("run", wrong.extreme)) if "--data" not in case]
-    found, seen = tried(capsys, [(case[0], *SMALL, *case[1:]) for case in spread(every, 200)], (0, 1, 2))
+    every = [
+        case for case in dict.fromkeys(wrong.of_runs("run", wrong.extreme))
+        if "--data" not in case and not re.search(r"\.(steps|epochs|seconds|local_epochs)=\d{9}", case[-1])  # too long
+    ]  # fmt: skip
+    found, seen = tried(capsys, [(case[0], *SMALL, *case[1:]) for case in spread(every, 100)], (0, 1, 2))
     assert not found, "\n".join(found)
-    assert seen[2] > 50
-    assert seen[0] > 15
+    assert seen[2] > 25
+    assert seen[0] > 7
 
 
 @pytest.mark.parametrize(
@@ -333,7 +337,7 @@ def test_files_that_may_not_be_read(capsys, done, reader):
 @pytest.mark.slow
 def test_wrong_commands_as_processes(done, tmp_path):
     """The same in a process of its own: nothing of it is caught by what runs the tests."""
-    cases = [*spread(typed(), 20), *spread([*wrong.of_parsers(), *wrong.of_names()], 30)]
+    cases = [*spread(typed(), 10), *spread([*wrong.of_parsers(), *wrong.of_names()], 15)]
     cases = [case for case in cases if not any("\0" in word or "\udcff" in word for word in case)]
     for case in cases:
         began = time.perf_counter()

@@ -27,7 +27,7 @@ from phalanx.attacks import Attack, LabelShift, ReportSize
 from phalanx.contracts import breaches, rules
 from phalanx.contracts.breach import examined, same
 from phalanx.contracts.subject import KINDS, examine
-from phalanx.core import Algorithm, InfeasibleError
+from phalanx.core import Algorithm, Correction, InfeasibleError, Traits
 from phalanx.data import Partition, Uniform
 from phalanx.models import MLP, Model
 from phalanx.training import Classification, Regression, Task
@@ -641,8 +641,23 @@ class Fickle(FedAvg):
 
 @dataclass(frozen=True)
 class Talkative(FedAvg):
-    def download_size(self, d):
-        return d + 1
+    traits = Traits(vectors=2)
+
+
+@dataclass(frozen=True)
+class KeepsInSecret(FedAvg):
+    traits = Traits()
+
+    def upload(self, delta, memory):
+        return delta, delta
+
+
+@dataclass(frozen=True)
+class CorrectsInSecret(FedAvg):
+    traits = Traits()
+
+    def correction(self, local, download, reach):
+        return Correction(torch.zeros_like(download), 0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -756,6 +771,8 @@ PLANTED = (
     (ServerByIdentity, {"value"}),
     (Fickle, {"purity"}),
     (Talkative, {"form"}),
+    (KeepsInSecret, {"form"}),
+    (CorrectsInSecret, {"form"}),
     (WeightsByIdentity, {"value"}),
     (PartsByIdentity, {"value"}),
     (Reversed, {"form"}),

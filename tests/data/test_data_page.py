@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer
 
 from phalanx import data
 from phalanx.cli.main import main
-from phalanx.data import Groups, Partition, Source
+from phalanx.data import Groups, Partition, Schema, Source
 from phalanx.rng import borrowed
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -62,7 +62,8 @@ def test_the_table_is_learned(capsys, tmp_path, monkeypatch):
 
 
 def test_the_schema_is_read_and_a_file_checked(capsys, tmp_path, monkeypatch):
-    (described,) = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    described, images = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert Schema.parse(images.encode(), "images").shape == (1, 224, 224)
     _, example = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "runs" / "hospitals").mkdir(parents=True)
     (tmp_path / "runs" / "hospitals" / "schema.json").write_text(described)

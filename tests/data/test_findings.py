@@ -7,6 +7,7 @@ import torch
 
 from phalanx.data import CSV, Dataset, Schema
 from phalanx.data.findings import as_number_column, counts_rows, merged, near, notation, predicts, unseen, zeros
+from phalanx.wording import plural
 
 RNG = np.random.default_rng(0)
 N = 200
@@ -82,6 +83,136 @@ def test_a_word_for_missing_among_numbers(tmp_path, word, few):
     assert (train.x.shape[1], len(train) + len(test)) == (3, N)
     gaps = torch.cat((train.x, test.x))[:, 1]
     assert gaps.tolist().count(1.0) == 1
+
+
+def column_of(make, n=N):
+    """A column of texts with these cells, in any order."""
+    return [make(k) for k in np.random.default_rng(1).permutation(n)]
+
+
+@pytest.mark.parametrize("word", ["nd", "#NUM!", "n.a.", "?? ", "B", "<LOD", "see note"])
+@pytest.mark.parametrize("codes", [2, 5, 12])
+@pytest.mark.parametrize("of", ["input", "label"])
+def test_a_word_among_few_numbers_is_no_category_of_its_own(tmp_path, word, codes, of):
+    cells = column_of(lambda k: word if k % 40 == 7 else str(k % codes))
+    columns = {"a": cells, "b": np.arange(N) % 7, "y": LABELS} if of == "input" else {"b": np.arange(N) % 7, "y": cells}
+    found = {one.key: one for one in CSV(table(tmp_path, **columns), "y").load()[0].findings}
+    one = found[f"notation:{'a' if of == 'input' else 'y'}"]
+    assert one.error
+    assert f"text in {plural(sum(cell == word for cell in cells), 'row')}" in one.sentence
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda number: f"{number:.1f} mg",
+        lambda number: f"{number:.1f}mg/dL",
+        lambda number: f"({number:.1f})",
+        lambda number: f"{number:.0f}/80",
+        lambda number: f"{number:.1f} +",
+    ],
+)
+def test_numbers_with_a_unit_are_no_categories(tmp_path, write):
+    cells = column_of(lambda k: write(20 + k % 60))
+    found = CSV(table(tmp_path, a=cells, b=np.arange(N) % 7, y=LABELS), "y").load()[0].findings
+    assert ("notation:a", True) in {(one.key, one.error) for one in found}
+
+
+@pytest.mark.parametrize(
+    "values", [["f", "m"], ["1a", "1b", "2a"], ["30-39", "40-49"], ["T1", "T2", "3"], ["5 mg", "10 mg"]]
+)
+def test_categories_with_digits_are_no_mistake(tmp_path, values):
+    cells = column_of(lambda k: values[k % len(values)])
+    assert "notation:a" not in keys(CSV(table(tmp_path, a=cells, b=np.arange(N) % 7, y=LABELS), "y").load()[0])
+
+
+@pytest.mark.parametrize("digits", ["\u0661\u0662", "\uff11\uff12", "\u0967\u0968"])
+def test_digits_of_other_scripts_are_no_texts(tmp_path, digits):
+    cells = [digits[k % 2] for k in range(N)]
+    with pytest.raises(ValueError, match="Column 'a' holds a number with digits other than 0 to 9 in row 1"):
+        CSV(table(tmp_path, a=cells, b=np.arange(N) % 7, y=LABELS), "y").load()
+
+
+@pytest.mark.parametrize("blank", [" ", "   ", "\t", "\u00a0", "\u2009 "])
+@pytest.mark.parametrize("cell", [lambda k: str(k % 3), lambda k: f"{k}.5", lambda k: "fm"[k % 2]])
+def test_a_cell_of_spaces_is_empty(tmp_path, blank, cell):
+    cells = [blank if k == 8 else cell(k) for k in range(N)]
+    path = table(tmp_path, a=cells, b=np.arange(N) % 7, y=LABELS)
+    with pytest.raises(ValueError, match=r"Values are missing in 'a' \(1, the first in row 9\)"):
+        CSV(path, "y").load()
+    train, test = CSV(path, "y", impute="indicator").load()
+    schema = Schema.of(train.reading)
+    assert [each.use.impute is not None for each in schema.inputs_of] == [True, True]
+    gap = next(i for i, column in enumerate(schema.reading.columns) if column.gap and column.name == "a")
+    assert schema.dataset(path).x[:, gap].tolist().count(1.0) == 1
+    assert len(test)
+
+
+@pytest.mark.parametrize("start", [2**53 + 1, 2**60, 2**63 + 5, 2**70, -(2**53) - N])
+@pytest.mark.parametrize("few", [4, N])
+def test_whole_numbers_that_float64_does_not_hold_are_refused(tmp_path, start, few):
+    path = table(tmp_path, a=[str(start + k % few) for k in range(N)], b=np.arange(N) % 7, y=LABELS)
+    with pytest.raises(ValueError, match="Column 'a' holds whole numbers beyond 9,007,199,254,740,992"):
+        CSV(path, "y").load()
+    small = table(tmp_path, "small.csv", a=np.arange(N) // 3, b=np.arange(N) % 7, y=LABELS)
+    schema = Schema.of(CSV(small, "y").load()[0].reading)
+    assert "number" in {one.code for one in schema.check(schema.read(path))}
+
+
+@pytest.mark.parametrize("spread", [1.0, 30.0])
+@pytest.mark.parametrize("level", [1.7e9, 2**31, -5e9])
+def test_targets_that_float32_merges_are_an_error(tmp_path, level, spread):
+    targets = level + spread * np.random.default_rng(2).normal(size=N)
+    path = table(tmp_path, a=np.arange(N) // 3, y=targets)
+    assert "distinct:target" in keys(CSV(path, "y").load()[0])
+    near_zero = table(tmp_path, "zero.csv", a=np.arange(N) // 3, y=targets - level)
+    train, _ = CSV(near_zero, "y").load()
+    assert "distinct:target" not in keys(train)
+    schema = Schema.of(train.reading)
+    assert {one.code for one in schema.check(schema.read(path))} == {"number"}
+    assert schema.check(schema.read(near_zero)) == ()
+
+
+@pytest.mark.parametrize("copies", [2, 3])
+def test_rows_of_the_test_part_that_are_in_training_are_said(tmp_path, copies):
+    once = pd.DataFrame({"a": RNG.normal(size=N), "b": RNG.normal(size=N), "y": LABELS})
+    once.to_csv(tmp_path / "once.csv", index=False)
+    pd.concat([once] * copies).to_csv(tmp_path / "copies.csv", index=False)
+    once[["y"]].assign(a=LABELS % 2, b=RNG.integers(0, 3, N)).to_csv(tmp_path / "codes.csv", index=False)
+    said = {name: "twice:test" in keys(CSV(str(tmp_path / name), "y").load()[0]) for name in ("once.csv", "copies.csv")}
+    assert said == {"once.csv": False, "copies.csv": True}
+    assert "twice:test" not in keys(CSV(str(tmp_path / "codes.csv"), "y").load()[0]), "equal rows are the rule there"
+
+
+@pytest.mark.parametrize(("rows", "error"), [(0, None), (1, False), (40, True), (60, True)])
+def test_texts_of_the_test_part_that_are_not_trained_on_are_said(tmp_path, rows, error):
+    train = table(tmp_path, a=["fm"[k % 2] for k in range(N)], b=np.arange(N) % 7, y=LABELS)
+    test = ["female" if k < rows else "f" for k in range(60)]
+    test = table(tmp_path, "test.csv", a=test, b=np.arange(60) % 7, y=LABELS[:60])
+    found = {one.key: one for one in CSV(train, "y", test=test).load()[0].findings}
+    assert (found["unseen:a"].error if "unseen:a" in found else None) is error
+    assert error is None or f"in {rows} of the 60 rows of the test part" in found["unseen:a"].sentence
+
+
+@pytest.mark.parametrize("code", [-1, -9, -999, 999, 9999])
+@pytest.mark.parametrize("others", [lambda k: 1 + k % 5, lambda k: 200 + k % 50])
+def test_a_number_that_stands_for_a_missing_value_is_said(tmp_path, code, others):
+    cells = [code if k % 30 == 4 else others(k) for k in range(N)]
+    found = keys(CSV(table(tmp_path, a=cells, b=np.arange(N) % 7, y=LABELS), "y").load()[0])
+    assert "fill:a" in found
+
+
+@pytest.mark.parametrize(
+    ("make", "key"),
+    [
+        (lambda k: f"P{k // 2:05d}", "identifier:a"),
+        (lambda k: 7919 * (k + 1) % 100_003, "rows:a"),
+        (lambda k: k // 2, None),
+    ],
+)
+def test_names_and_numbers_of_rows_are_said(tmp_path, make, key):
+    found = keys(CSV(table(tmp_path, a=column_of(make, 190), b=np.arange(190) % 7, y=LABELS[:190]), "y").load()[0])
+    assert {one for one in found if one.endswith(":a")} - {"unseen:a"} == ({key} - {None})
 
 
 ABOVE = np.random.default_rng(0).normal(240, 50, 60).round()  # as cholesterol is in mg/dL

@@ -168,7 +168,7 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_schema_is_refused_with_a_sentence(kind):
     change, message = HOSTILE[kind]
-    with pytest.raises(ValueError, match="is not a schema of a table") as error:
+    with pytest.raises(ValueError, match="is not a schema") as error:
         Schema.parse(edited(change).encode(), "given.json")
     assert message.rstrip("\\") in str(error.value)
     assert len(str(error.value)) < 500
@@ -186,7 +186,7 @@ def test_a_hostile_schema_is_refused_with_a_sentence(kind):
     ],
 )
 def test_what_is_no_schema_is_refused(text):
-    with pytest.raises(ValueError, match="is not a schema of a table"):
+    with pytest.raises(ValueError, match="is not a schema"):
         Schema.parse(text, "given.json")
 
 
@@ -316,6 +316,7 @@ def places(form, before=()):
         yield from places(inner, (*before, key))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(st.data())
 def test_a_schema_with_any_values_is_refused_with_a_sentence_or_reads_tables(data):
@@ -330,7 +331,7 @@ def test_a_schema_with_any_values_is_refused_with_a_sentence_or_reads_tables(dat
     except ValueError as raised:
         error = raised
     if schema is None:
-        assert str(error).startswith("given.json is not a schema of a table: ")
+        assert str(error).startswith("given.json is not a schema: ")
         return
     assert Schema.parse(schema.json, "again").digest == schema.digest
     table = frame(8)

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from phalanx.data import Schema
 from phalanx.data.table_check import examined
 from phalanx.data.table_draft import LEAST_ROWS, bounds_of, draft
+from phalanx.data.table_schema import UnfitTableError
+from phalanx.data.table_statistics import statistics_of
 from phalanx.data.tables import Dialect
+from phalanx.flower.contract import examples_of
 
 HEART = str(Path(__file__).parents[2] / "docs" / "tutorials" / "heart" / "*.csv")
 CLASSES = {"healthy": [0], "ill": [1, 2, 3, 4]}
@@ -142,6 +145,7 @@ def test_names_of_files_and_owners_are_not_in_a_draft(tmp_path):
 # --- what it holds
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6))
 def test_the_tables_of_a_draft_fit_it(tmp_path_factory, seed):
@@ -483,11 +487,11 @@ def test_signs_that_no_file_can_be_written_with_are_refused(dialect, tmp_path):
         drafted(tmp_path, table(), dialect=dialect)
 
 
-def test_dates_of_parquet_are_dropped_and_said(tmp_path):
+def test_dates_of_parquet_are_inputs_and_said(tmp_path):
     days = pd.to_datetime(["2020-01-01", "2021-05-05"] * 30)
     table(day=days, date=days.date).to_parquet(tmp_path / "t.parquet")
     made = draft([str(tmp_path / "t.parquet")], "y")
-    assert {each.name for each in made.schema.inputs_of} == {"age", "sex"}
+    assert {each.name for each in made.schema.inputs_of if each.type == "date"} == {"day", "date"}
     assert len(said(made, "date")) == 2
     assert examined(made.schema, tmp_path / "t.parquet").fits
     assert draft([str(tmp_path / "t.parquet")], "day").schema is None
@@ -497,3 +501,29 @@ def test_many_texts_of_few_rows_each_are_a_question(tmp_path):
     (sentence,) = said(drafted(tmp_path, table(name=[f"Anna {k}" for k in range(12)] * 5)), "identifier")
     assert "has 12 texts of few rows each" in sentence
     assert said(drafted(tmp_path, table(n=600, name=[f"ward {k}" for k in range(12)] * 50)), "identifier") == []
+
+
+@pytest.mark.parametrize("cells", [[1.0, 2.0, None] * 20, ["f", "m", None] * 20, [True, None, False] * 20])
+def test_an_input_that_says_where_a_value_is_missing(cells, tmp_path):
+    plain, asked = (drafted(tmp_path, table(z=cells), indicator=given) for given in (False, True))
+    found = [made.schema.dataset(tmp_path / "0.csv").x for made in (plain, asked)]
+    assert found[1].shape[1] == found[0].shape[1] + 1
+    assert found[1].sum(0).tolist().count(20.0) >= 1
+    assert "an input more says so" in said(asked, "missing")[0]
+    assert drafted(tmp_path, table(), indicator=True).schema == drafted(tmp_path, table()).schema, "nothing is missing"
+
+
+@pytest.mark.parametrize("asked", [59, 60, 61])
+def test_a_site_of_too_few_rows_does_not_fit(asked, tmp_path):
+    plain = drafted(tmp_path, table(n=60)).schema
+    schema = plain.asking(asked)
+    assert schema.digest != plain.digest
+    assert Schema.parse(schema.json, "s") == schema
+    found = examined(schema, tmp_path / "0.csv")
+    assert [one.code for one in found.errors] == ["rows"] * (asked > 60)
+    if asked > 60:
+        with pytest.raises(UnfitTableError, match=f"has 60 rows, and the schema asks each site for {asked}"):
+            statistics_of(schema, str(tmp_path / "0.csv"))
+        with pytest.raises(UnfitTableError, match=f"has 60 rows, and the schema asks each site for {asked}"):
+            examples_of(tmp_path / "0.csv", schema)
+    assert len(schema.dataset(tmp_path / "0.csv")) == 60, "a model is tested on few rows as well"

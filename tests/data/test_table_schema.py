@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,8 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx.data import CSV, Dataset, Parquet, Schema
-from phalanx.data.table_schema import USUAL
+from phalanx import Run, Until, simulate
+from phalanx.data import CSV, Dataset, Natural, Parquet, Schema
+from phalanx.data.image_form import Images
+from phalanx.data.table_columns import Constraints, Field, Imputation, Scaling, SchemaMember, Use
+from phalanx.data.table_schema import USUAL, Writing
+from phalanx.data.table_statistics import ColumnStatistics
 
 OLD = pd.DataFrame({"age": [10, 20, 30, 40] * 5, "city": ["a", "b", "c", "a"] * 5, "y": ["no", "yes"] * 10})
 NEW = pd.DataFrame({"y": ["yes", "yes"], "other": [1, 2], "city": ["c", "a"], "age": [25.0, 50.0]})
@@ -373,7 +378,10 @@ def changed(**of_first):
         (json.dumps({**changed(), "phalanx": {"contract": 2}}), "phalanx.contract"),
         (json.dumps({**changed(), "primaryKey": "a"}), "primaryKey is unknown here"),
         (json.dumps(changed(rdfType="x")), r"fields[0]: rdfType is unknown here"),
-        (json.dumps(changed(type="date")), "no known value"),
+        (json.dumps(changed(type="geopoint")), "no known value"),
+        (json.dumps(changed(type="date", format="%d.%m.%y", constraints={})), "a year of four digits"),
+        (json.dumps(changed(format="%Y-%m-%d")), "has a format, which dates have"),
+        (json.dumps(changed(type="date", constraints={"minimum": 1})), "a bound that no date has"),
         (json.dumps(changed(name="b")), "Column 'b' occurs twice"),
         (json.dumps(changed(name="")), "fields[0].name"),
         (json.dumps(changed(type="string")), "scaling or a bound that no string has"),
@@ -394,7 +402,7 @@ def changed(**of_first):
 def test_what_is_no_schema_is_refused_with_the_place(text, message):
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
         Schema.parse(text.encode(), "site.json")
-    assert str(refused.value).startswith("site.json is not a schema of a table: ")
+    assert str(refused.value).startswith("site.json is not a schema: ")
 
 
 def test_the_digest_is_of_what_changes_a_number(tmp_path):
@@ -407,6 +415,50 @@ def test_the_digest_is_of_what_changes_a_number(tmp_path):
         assert Schema.parse(text.encode(), "small").digest != schema.digest
     (tmp_path / "schema.json").write_bytes(schema.json)
     assert Schema.load(tmp_path / "schema.json") == schema
+
+
+def numbered(number):
+    """Schemas of a table and of images with a number in each place of one."""
+    use = Use(scaling=Scaling(mean=number, deviation=number), impute=Imputation(value=number))
+    column = Field(name="x", type="number", constraints=Constraints(minimum=number, maximum=number), use=use)
+    target = Field(name="y", type="string", categories=("a", "b"), use=Use(role="target"))
+    images = Images(size=(2, 2), channels="L", mean=(number,), deviation=(number,))
+    return Schema(fields=(column, target)), Schema(fields=(target,), writing=Writing(images=images))
+
+
+def members_of(value):
+    """The classes and names of all members that hold a number with a fraction, in a schema."""
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            held = getattr(value, name)
+            if isinstance(held, float) or (isinstance(held, tuple) and any(isinstance(each, float) for each in held)):
+                yield type(value), name
+            yield from members_of(held)
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from members_of(each)
+
+
+@given(st.one_of(st.integers(1, 2**63), st.integers(10**20, 10**300)))
+@settings(max_examples=100)
+def test_a_schema_made_in_python_has_the_digest_of_its_file_whatever_the_kind_of_its_numbers(number):
+    tables = [numbered(kind(number)) for kind in (int, float, np.float64, *([np.int64] if number < 2**63 else []))]
+    for made in zip(*tables, strict=True):
+        read = [Schema.parse(each.json, "schema.json") for each in made]
+        assert len({each.digest for each in (*made, *read)}) == 1
+        assert read == [*made]
+
+
+def test_each_member_with_a_fraction_is_among_them_and_is_finite():
+    declared = {(kind, name) for kind in SchemaMember.__subclasses__() for name in kind.__struct_fields__
+                if "float" in str(kind.__annotations__.get(name))} - {
+        (ColumnStatistics, "mean"), (ColumnStatistics, "deviation")}  # fmt: skip
+    assert {found for schema in numbered(1.0) for found in members_of(schema)} == declared
+    for kind, name in declared:
+        needed = {"size": (2, 2)} if kind is Images else {"mean": 0, "deviation": 1} if kind is Scaling else {}
+        for wrong in (np.nan, np.inf, -np.inf, 10**400):
+            with pytest.raises(ValueError, match=f"{name} must be finite, got "):
+                kind(**needed | {name: (wrong,) if kind is Images else wrong})
 
 
 def test_owners_of_a_file_and_of_several(tmp_path):
@@ -422,3 +474,78 @@ def test_owners_of_a_file_and_of_several(tmp_path):
     assert schema.owner is None
     assert schema.dataset(tmp_path / "site-*.csv").reading.owners == ("site-p", "site-q")
     Parquet(str(tmp_path / "x.parquet"), "y")
+
+
+BY_SCHEMA = """{"fields": [
+ {"name": "seen", "type": "date", "format": "%d.%m.%Y", "phalanx": {"scaling": {"mean": 18000, "deviation": 100}}},
+ {"name": "size", "type": "number", "constraints": {"minimum": 0},
+  "phalanx": {"unit": "mm", "scaling": {"mean": 3, "deviation": 2}, "impute": {"value": 3, "indicator": true}}},
+ {"name": "kind", "type": "string", "categories": ["a", "b"], "phalanx": {"aliases": {"a": ["A"]}}},
+ {"name": "site", "type": "string", "phalanx": {"role": "owner"}},
+ {"name": "state", "type": "string", "categories": ["ill", "well"], "phalanx": {"role": "target"}}],
+ "missingValues": ["", "n.d."], "phalanx": {"contract": 1, "delimiter": ";", "decimal": ","}}"""
+
+
+def by_schema(folder, n=80):
+    """A file as `BY_SCHEMA` says, and that schema's file."""
+    rng = np.random.default_rng(3)
+    seen = pd.Timestamp("2019-01-01") + pd.to_timedelta(rng.integers(0, 700, n), unit="D")
+    size = [f"{value:.1f}".replace(".", ",") if value > 1 else "n.d." for value in rng.random(n) * 6]
+    frame = pd.DataFrame({"state": rng.choice(["ill", "well"], n), "size": size, "seen": seen.strftime("%d.%m.%Y")})
+    frame = frame.assign(kind=rng.choice(["a", "A", "b"], n), site=rng.choice(["bern", "lyon"], n), other=1)
+    frame.to_csv(folder / "t.csv", sep=";", index=False)
+    (folder / "s.json").write_text(BY_SCHEMA)
+    return str(folder / "t.csv"), str(folder / "s.json")
+
+
+def test_a_simulation_reads_a_table_by_the_schema_of_the_federation(tmp_path):
+    path, file = by_schema(tmp_path)
+    schema = Schema.load(file)
+    train, test = CSV(path, "state", schema=file).load()
+    every = schema.dataset(path)
+    assert (len(train) + len(test), train.classes, train.reading.owners) == (80, 2, ("bern", "lyon"))
+    assert sorted(torch.cat((train.x, test.x)).tolist()) == sorted(every.x.tolist())
+    assert Schema.of(train.reading) == schema, "a run keeps the schema, with its unit, its bounds and its aliases"
+    run = Run(data=CSV(path, "state", schema=file), clients=2, partition=Natural(), until=Until(1))
+    record = simulate(run, folder=tmp_path / "run")
+    assert record.schema.digest == schema.digest
+    assert Schema.load(tmp_path / "run" / "schema.json") == schema
+
+
+def test_a_simulation_is_identified_by_what_its_schema_says(tmp_path):
+    path, file = by_schema(tmp_path)
+    of = [Run(data=CSV(path, "state", schema=file)).identity]
+    (tmp_path / "elsewhere.json").write_text(BY_SCHEMA)
+    of.append(Run(data=CSV(path, "state", schema=str(tmp_path / "elsewhere.json"))).identity)
+    (tmp_path / "s.json").write_text(BY_SCHEMA.replace('"mean": 3', '"mean": 4'))
+    of.append(Run(data=CSV(path, "state", schema=file)).identity)
+    assert of[0] == of[1] != of[2]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"owner": "site"}, {"drop": ("other",)}, {"class_names": ("ill", "well")}, {"standardize": False},
+     {"targets": True}, {"impute": "median"}],
+)  # fmt: skip
+def test_what_a_schema_says_is_not_said_again(tmp_path, own):
+    path, file = by_schema(tmp_path)
+    with pytest.raises(ValueError, match=f"schema says what the columns are, and so does {next(iter(own))}"):
+        CSV(path, "state", schema=file, **own)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda t: t.replace("n.d.", "unknown"), "Column 'size' holds what is no number"),
+        (lambda t: t.replace(";A;", ";C;"), "Column 'kind' holds another text"),
+        (lambda t: t.replace("well", "Well"), "Column 'state' holds another text"),
+        (lambda t: t.replace(".2019", "/2019"), "Column 'seen' holds what is no date"),
+        (lambda t: t.replace("seen", "Seen", 1), "Column 'seen' is missing. Is it 'Seen'"),
+        (lambda t: t.replace(";", "|"), "None of the columns is there"),
+    ],
+)
+def test_a_table_that_does_not_fit_the_schema_of_a_simulation_is_refused(tmp_path, change, says):
+    path, file = by_schema(tmp_path)
+    (tmp_path / "t.csv").write_text(change((tmp_path / "t.csv").read_text()))
+    with pytest.raises(ValueError, match=says):
+        CSV(path, "state", schema=file).load()

@@ -182,6 +182,7 @@ def test_what_cannot_be_is_refused_named_and_not_used(kind, rule):
     assert made.counted == (("a", "b", "c") if where == [""] else ("a", "b", "c", "liar"))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_honest_tables_never_have_statistics_that_cannot_be(tmp_path_factory, data):

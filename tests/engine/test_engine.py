@@ -1,6 +1,5 @@
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import pytest
 import torch
@@ -200,10 +199,12 @@ def test_a_limit_in_seconds_is_none_in_steps(until, ends):
 class Comparing(FedAsync):
     """FedAsync that notes the reference of each of its steps."""
 
-    needs_reference: ClassVar[bool] = True
-
     reference_every: int = 1
     shown: list[float] = field(default_factory=list)
+
+    @property
+    def traits(self):
+        return super().traits._replace(reference_every=self.reference_every)
 
     def step(self, state, updates):
         self.shown.append(float(updates.reference[0]))

@@ -98,7 +98,7 @@ def test_nobody_joins_twice(algorithm):
 )
 def test_an_algorithm_that_cannot_take_in_clients_goes_on_without_them(algorithm, title):
     transport, seen = carried_out(algorithm, {1: {2: 10}})
-    assert not algorithm.can_join
+    assert not algorithm.traits.can_join
     with pytest.raises(AssertionError, match=f"^{title} cannot take in client 2, which came after the run had begun"):
         raise AssertionError(seen[1].invalid[2])
     assert seen[-1].step == 3

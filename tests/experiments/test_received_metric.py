@@ -1,11 +1,15 @@
-"""The accuracy that honest clients are served, as a figure of studies."""
+"""The accuracy that honest clients are served, and metrics of a task, as figures of studies."""
 
 from dataclasses import replace
 
-from phalanx import Run, Until, simulate
+import pytest
+
+from phalanx import InfeasibleError, Run, Study, Until, simulate
 from phalanx.attacks import SignFlip
 from phalanx.experiments.results import METRICS, Row
+from phalanx.experiments.shown import study_page, study_tables
 from phalanx.experiments.trace import Trace
+from phalanx.training import Classification
 
 
 def test_it_is_the_mean_over_honest_clients_and_absent_where_a_record_does_not_say_it():
@@ -16,3 +20,20 @@ def test_it_is_the_mean_over_honest_clients_and_absent_where_a_record_does_not_s
     assert Row({}, known).value("received_accuracy") == 0.75
     assert Row({}, replace(trace, received_accuracy={})).value("received_accuracy") is None
     assert METRICS["received_accuracy"].scale == 100
+
+
+def test_other_metrics_of_a_task_stand_in_tables(tmp_path):
+    base = Run(clients=4, byzantine=1, attack=SignFlip(), until=Until(2))
+    tasks = {"with": Classification(metrics=("AUROC",)), "without": Classification()}
+    results = Study(base, {"task": tasks}, seeds=2).run(tmp_path)
+    final = simulate(replace(base, task=tasks["with"])).history[-1].metrics
+    table = results.table("task", metric="AUROC")
+    (first, *_) = [row for row in results.rows if row.labels["task"] == "with" and row.trace.seed == 0]
+    assert first.value("AUROC") == final.extra["AUROC"]
+    assert (table["with"]["AUROC"].n, table["without"]["AUROC"].n) == (2, 0)
+    assert "AUROC at the end" in repr(table)
+    assert [row["AUROC"] is None for row in results.records()] == [False, False, True, True]
+    assert "AUROC" in study_tables.tables_csv(results)
+    assert "AUROC at the end" in study_page.html(results, [], "")
+    with pytest.raises(InfeasibleError, match=r"There is no metric F1Score. There are: accuracy, .*, AUROC"):
+        results.table("task", metric="F1Score")

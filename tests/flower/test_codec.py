@@ -224,7 +224,8 @@ def test_records_that_are_missing_or_too_many_are_refused(change, why):
         ({"version": 7.0}, "version is a float, expected int"),
         ({"version": True}, "version is a bool, expected int"),
         ({"nonce": "text"}, "nonce is a str, expected bytes"),
-        ({"format": 1}, "format is 1, expected 3"),
+        ({"format": 1}, "format is 1, expected '3 of Phalanx 0.1': install the same Phalanx on both sides"),
+        ({"format": "3 of Phalanx 0.2"}, "format is '3 of Phalanx 0.2', expected '3 of Phalanx 0.1'"),
         ({"more": 1}, "holds .*'more'"),
     ],
 )

@@ -27,7 +27,7 @@ from phalanx.runs.session import simulate
 from phalanx.training.evaluation import Metrics
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = "\n".join((DOCS / f"{name}.md").read_text() for name in ("deployment", "audit", "hosted"))
+PAGE = "\n".join((DOCS / f"{name}.md").read_text() for name in ("deployment", "audit", "coming-from"))
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsy
         (["up", "--client", "2"], "There is no option --client. Did you mean --clients?"),
         (
             [],
-            "Give a command: up, watch, coordinator, key, kit, node, request, certificates, enrol, revoke, readmit,",
+            "Give a command: up, watch, coordinator, key, kit, node, executor, request, certificates, enrol, revoke,",
         ),
         (
             ["enroll"],
@@ -304,6 +304,33 @@ def test_the_page_shows_commands_that_there_are(capsys):
         assert all(word in help_ for word in words if word.startswith("--"))
 
 
+def test_keys_and_the_roster_need_neither_torch_nor_flower(tmp_path):
+    """So that each of the many commands of an approval begins at once."""
+    code = """
+import sys
+from pathlib import Path
+from phalanx.cli import flower_options
+from phalanx.cli.main import main
+from phalanx.flower.identity import Roster
+for words in (
+    ["coordinator"], ["certificates", "localhost"], ["key", "a.pem"], ["request", "a", "a.pem", "KEY"],
+    ["enrol", "request.json"], ["revoke", "a"], ["readmit", "a", "--revoked"], ["key", "b.pem"],
+    ["request", "a", "b.pem", "KEY", "--again"], ["rotate", "a", "request.json"], ["roster"],
+):
+    given = [Roster.load(Path("roster.yaml")).coordinator if word == "KEY" else word for word in words]
+    assert main(["flower", *given]) == 0, words
+    flower_options.KEYS.discard(words[0])
+assert not flower_options.KEYS, "each of these commands is tried"
+print("loaded", *sys.modules)
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    loaded = done.stdout.rpartition("loaded")[2].split()
+    assert "phalanx.flower.identity" in loaded
+    assert not {"torch", "flwr", "numba", "numpy"}.intersection(loaded)
+
+
 def program_of(words):
     return " ".join(map(str, words[:3] if words[0] == "phalanx" else words[:1]))
 
@@ -321,7 +348,7 @@ def started(tmp_path, monkeypatch):
 
 def test_a_federation_on_one_machine_is_started_as_the_page_tells_for_several(tmp_path, monkeypatch):
     there = started(tmp_path, monkeypatch)
-    assert there.keys() == {"flower-superlink", "flower-superexec", "phalanx flower node"}
+    assert there.keys() == {"flower-superlink", "phalanx flower executor", "phalanx flower node"}
     of_one_machine = {"--host", "--port"}  # several SuperNodes, which need ports of their own
     for program, options in there.items():
         (shown,) = [command for command in commands(program) if len(command) > 2]
@@ -344,17 +371,18 @@ def test_the_keys_of_the_page_are_made_by_its_commands(program, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["flower-superlink", "flower-superexec", "phalanx flower node"])
+@pytest.mark.parametrize("program", ["flower-superlink", "phalanx flower executor", "phalanx flower node"])
 def test_the_page_shows_options_that_flower_has(program):
     shown = [word for command in commands(program) for word in command if word.startswith("--")]
     assert len(shown) >= 3
-    tool = Path(sys.executable).parent / program.replace("phalanx flower node", "flower-supernode")
+    flowers = {"phalanx flower node": "flower-supernode", "phalanx flower executor": "flower-superexec"}
+    tool = Path(sys.executable).parent / flowers.get(program, program)
     known = subprocess.run([tool, "--help"], capture_output=True, text=True, check=True, timeout=120).stdout
     assert [word for word in shown if word not in known] == []
 
 
 def test_what_the_page_shows_of_an_app_is_python():
-    for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+    for block in re.findall(r"^```python\n(?!>>> )(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
         compile(block, "deployment.md", "exec")
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from flower.federations import FIRST_NODE, KEYS, QUICK, at_nodes, attacked, resigned, roster_of
+from flower.federations import FIRST_NODE, KEYS, MINE, QUICK, at_nodes, attacked, named, resigned, roster_of
 from phalanx import LocalSGD, Record, Until
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg, Private
@@ -24,8 +24,10 @@ from phalanx.data.table_impossible import rounded
 from phalanx.data.table_schema import UnfitTableError
 from phalanx.flower import Coordinator, InProcessGrid, Malformed, Participant, client_app, codec, coordinate
 from phalanx.flower.audit import read
+from phalanx.flower.client import ClientWorker
 from phalanx.flower.contract import CODES, refusal
 from phalanx.flower.gate import MISFIT, received
+from phalanx.flower.signed_schema import sign_schema
 from phalanx.models import MLP
 from phalanx.runs.card import card
 from phalanx.runs.files import AUDIT
@@ -87,15 +89,14 @@ def participant(site, folder, form=("as agreed"), **options):
     path = folder / f"site-{site}.csv"
     write(table(site)).to_csv(path, index=False, **how)
     source = CSV(str(path), "state", **said) if said else path
-    given = {"schema": SCHEMA, "data": source, "model": MLP((8,))} | options
-    return Participant(
-        FedAvg(aggregate=Median()), training=LocalSGD(lr=0.1), key=KEYS[site], coordinator="any", **given
-    )
+    given = {"schema": SCHEMA, "data": source, "model": MLP((8,)), "coordinator": "any"} | options
+    return Participant(FedAvg(aggregate=Median()), training=LocalSGD(lr=0.1), key=KEYS[site], **given)
 
 
 def federation(apps, folder, model=MLP((8,)), **options):  # noqa: B008  (a frozen value)
     settings = {"schema": SCHEMA, "until": Until(8), "timeouts": QUICK, "accept": ("no promise",)} | options
-    made = Coordinator(FedAvg(aggregate=Median()), model, roster_of(len(apps)), folder=folder / "run", **settings)
+    roster = named(len(apps)) if "key" in options else roster_of(len(apps))
+    made = Coordinator(FedAvg(aggregate=Median()), model, roster, folder=folder / "run", **settings)
     with InProcessGrid(at_nodes(apps)) as grid:
         coordinate(grid, made)
     return Record.load(folder / "run")
@@ -138,10 +139,17 @@ def test_a_pooled_scaling_is_accepted_by_name_and_audit_card_and_report_say_so(t
     scaling = msgspec.structs.replace(SCHEMA.fields[0].use.scaling, rule="pooled")
     age = msgspec.structs.replace(SCHEMA.fields[0], use=msgspec.structs.replace(SCHEMA.fields[0].use, scaling=scaling))
     pooled = msgspec.structs.replace(SCHEMA, fields=(age, *SCHEMA.fields[1:]))
-    apps = {i: client_app(participant(i, tmp_path, schema=pooled)) for i in range(3)}
+    (tmp_path / "pooled.json").write_bytes(pooled.json)
+    given = {"schema": tmp_path / "pooled.json", "coordinator": MINE}
+    for unsigned in ({"schema": pooled}, given | {"schema": pooled}, given):
+        with pytest.raises(InfeasibleError, match=r"The scaling of 'age' is pooled|is not signed"):
+            ClientWorker(participant(0, tmp_path, **unsigned))
+    sign_schema(tmp_path / "pooled.json", KEYS[11])
+    apps = {i: client_app(participant(i, tmp_path, **given)) for i in range(3)}
     with pytest.raises(InfeasibleError, match=r"The scaling of 'age' is pooled .* accept that by name"):
         federation(apps, tmp_path, schema=pooled)
-    record = federation(apps, tmp_path, schema=pooled, until=Until(1), accept=("no promise", "pooled scaling"))
+    accepted = ("no promise", "pooled scaling")
+    record = federation(apps, tmp_path, schema=pooled, until=Until(1), accept=accepted, key=KEYS[11])
     what = "The scaling of 'age' is pooled over all rows: one site that lied moved it as far as it liked."
     first, *_ = [entry.why for entry in read(tmp_path / "run" / AUDIT) if entry.event == "accepted"]
     assert first == what
@@ -204,6 +212,7 @@ def other_schema():
     return Schema.parse(TEXT.replace('"deviation": 10}', '"deviation": 11}').encode(), "other")
 
 
+@pytest.mark.slow
 def test_where_the_coordinator_has_no_schema_a_client_that_has_one_is_turned_away(tmp_path):
     made = [participant(i, tmp_path, schema=None, data=SCHEMA.dataset(table(i)), model=MLP((8,)).build((4,), 2))
             for i in range(2)]  # fmt: skip
@@ -213,6 +222,7 @@ def test_where_the_coordinator_has_no_schema_a_client_that_has_one_is_turned_awa
     assert f"client 2 (clinic-2) has the schema {SCHEMA.digest}, and the coordinator none" in away
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has", ["another schema", "no schema"])
 def test_a_client_with_another_schema_or_none_is_turned_away_with_a_sentence(has, tmp_path):
     data = SCHEMA.dataset(table(2))
@@ -257,6 +267,7 @@ def test_a_schema_that_changes_during_the_run_makes_updates_invalid(tmp_path):
     assert all("has the schema sha256:" in step.invalid[2] for step in record.history if step.step)
 
 
+@pytest.mark.slow
 def test_the_record_of_a_deployment_takes_tables(tmp_path, capsys, monkeypatch):
     apps = {i: client_app(participant(i, tmp_path)) for i in range(3)}
     record = federation(apps, tmp_path)
@@ -274,7 +285,9 @@ def test_the_record_of_a_deployment_takes_tables(tmp_path, capsys, monkeypatch):
         assert main([*map(str, command)]) == 0, capsys.readouterr().err
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--data", str(tmp_path / "new.csv")]) == 0
-    assert "clinic-0" not in capsys.readouterr().out, "rows of nobody say nothing of a single hospital"
+    said = capsys.readouterr()
+    assert "clinic-0" not in said.out, "rows of nobody say nothing of a single hospital"
+    assert "The clients' rows are not here." in said.err, "and nothing was moved"
     assert main(["verify", str(folder)]) == 2, "its coordinator has no key, so that nobody has co-signed its trail"
     said = capsys.readouterr().out
     assert "Integrity: not known." in said

@@ -1,7 +1,9 @@
 """What a loss of power leaves of a run: only what was brought to the disk, and the run goes on from that."""
 
 import dataclasses
+import json
 import os
+import resource
 import stat
 
 import pytest
@@ -17,7 +19,9 @@ from phalanx.flower.identity import Roster
 from phalanx.flower.seen import SeenTasks
 from phalanx.models import MLP
 from phalanx.runs.checkpoint import peek
+from phalanx.runs.record import Record
 from phalanx.runs.seal import split
+from phalanx.runs.session import DiskFullError
 
 PLAN = dataclasses.replace(SMALL, clients=3, algorithm=FedAvg(), model=MLP((4,)), until=phalanx.Until(4))
 
@@ -133,3 +137,31 @@ def test_a_task_is_on_the_disk_before_it_is_worked_on(disk, tmp_path):
     for k in range(2):
         seen.add(TaskMessage("train", "abc", bytes([k]) * 32, 0, k, k, "float32"))
         assert len(split(disk.left(folder)["tasks.jsonl"])) == k + 1
+
+
+@pytest.mark.parametrize("spare", [0, 100, 3000])
+@pytest.mark.parametrize("kept", ["audit.jsonl", "history.jsonl", "checkpoint"])
+def test_a_coordinator_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(kept, spare, tmp_path):
+    """No file grows beyond the size of one of them, and so many bytes, from the second step on."""
+    folder, before = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(progress):
+        if progress.step == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / kept).stat().st_size + spare, before[1]))
+
+    apps = at_nodes(honest(PLAN, tmp_path))
+    try:
+        with (
+            InProcessGrid(apps) as grid,
+            pytest.raises(DiskFullError, match=r"Free some space; then the same command goes on after step [123]"),
+        ):
+            coordinate(grid, coordinator(PLAN, folder=folder, observers=[fill]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    left = (folder / "audit.jsonl").read_bytes()
+    assert left.endswith(b"\n")
+    assert all(map(json.loads, split(left)))
+    with InProcessGrid(apps) as grid:
+        assert coordinate(grid, coordinator(PLAN, folder=folder)).version == 4
+    assert (folder / "audit.jsonl").read_bytes().startswith(left), "no line is lost, or written twice"
+    assert len(split((folder / "history.jsonl").read_bytes())) == len(Record.load(folder).history)

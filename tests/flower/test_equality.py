@@ -23,8 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 
 
 def planned(algorithm, **changes):
-    own = needed(algorithm, 8) | ({"model": MLP((4,))} if algorithm.needs_reference else {})  # see above
-    until = Until(5 if algorithm.synchronous else 15)
+    own = needed(algorithm, 8) | ({"model": MLP((4,))} if algorithm.traits.needs_reference else {})  # see above
+    until = Until(5 if algorithm.traits.synchronous else 15)
     return dataclasses.replace(SMALL, algorithm=algorithm, until=until, **own, **changes)
 
 

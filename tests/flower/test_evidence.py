@@ -28,7 +28,7 @@ from flower.test_record import Killed, killed_at
 from phalanx.aggregators import Median
 from phalanx.algorithms import ClusteredFL, FedAvg
 from phalanx.cli.main import main
-from phalanx.flower import InProcessGrid, codec, coordinate, register
+from phalanx.flower import InProcessGrid, codec, coordinate, live, register
 from phalanx.flower.audit import read
 from phalanx.flower.identity import public_text
 from phalanx.models import MLP
@@ -208,7 +208,7 @@ def test_an_update_that_its_client_has_not_signed_is_named_with_line_step_and_cl
     (finding,) = unwitnessed(folder / "run").findings
     lines = read(folder / "run" / "audit.jsonl")
     assert (lines[finding.line - 1].event, finding.step, finding.clients) == ("recorded", 2, (int(client),))
-    assert "holds a signature that the key of client" in finding.text
+    assert f"holds a signature that the key of client {client} (clinic-{client}) has not made" in finding.text
 
 
 @pytest.mark.parametrize("field", ["session", "coordinator", "transfer"])
@@ -232,11 +232,11 @@ def test_signatures_of_two_clients_that_were_swapped_are_both_named(folder):
 
 
 UNFIT = {
-    "not signed": "names an update that client 1 has not signed",
-    "no update": "names no update of client 1, which has signed one",
-    "signed before": "holds an answer of client 1 that was used before",
-    "another run": "holds a signature that client 1 has made in another run",
-    "another key": "names another key of client 1 than before, and no line says that it has a new one",
+    "not signed": "names an update that client 1 (clinic-1) has not signed",
+    "no update": "names no update of client 1 (clinic-1), which has signed one",
+    "signed before": "holds an answer of client 1 (clinic-1) that was used before",
+    "another run": "holds a signature that client 1 (clinic-1) has made in another run",
+    "another key": "names another key of client 1 (clinic-1) than before, and no line says that it has a new one",
 }
 
 
@@ -293,7 +293,7 @@ def test_a_new_key_is_allowed_once_after_the_line_that_says_so(folder, event):
     rewritten(folder, forge)
     found = unwitnessed(folder / "run")
     assert found.findings == ()
-    assert "More than one key, to be compared with the roster: client 1." in found.evidence
+    assert "More than one key, to be compared with the roster: client 1 (clinic-1)." in found.evidence
 
     def back(entry):
         if entry["event"] == "recorded" and entry["step"] == 3:
@@ -445,15 +445,21 @@ def test_the_evidence_of_several_models_changes_with_each_of_them(tmp_path):
 
 def test_a_client_that_does_not_co_sign_the_end_holds_up_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(register, "END", 0.5)
-    apps = honest(PLAN, tmp_path, coordinator=MINE)
+    apps, notices = honest(PLAN, tmp_path, coordinator=MINE), []
 
     def silent(message, reply, context):
-        return None if message.content["phalanx"]["client"] == 1 else reply
+        if message.content["phalanx"]["client"] != 1:
+            return reply
+        time.sleep(0.3)
+        notices.append(live.status(tmp_path / "run").notice)
+        return None
 
     apps[1] = attacked(apps[1], silent, kind="query")
     begun = time.monotonic()
     trained(tmp_path, apps=apps)
     assert time.monotonic() - begun < 15
+    assert notices == ["The steps are done. Waits for clients to sign the end of the audit trail, 0.5 s at most"]
+    assert live.status(tmp_path / "run").notice == "", "it is over"
     last = len(read(tmp_path / "run" / "audit.jsonl"))
     held = json.loads((tmp_path / "run" / "witnesses.json").read_bytes())["clients"]
     assert [int(held[i]["checkpoint"].split("\n")[1]) == last for i in "012"] == [True, False, True]

@@ -29,6 +29,7 @@ from phalanx.flower.audit import read
 from phalanx.flower.demo import DIGITS_SCHEMA, SAFE, as_table, deal, plan_of
 from phalanx.flower.identity import EnrolmentRequest, public_text
 from phalanx.flower.live import lines, status
+from phalanx.flower.signed_schema import sign_schema
 from phalanx.promises import Setting, promise
 from phalanx.runs.files import AUDIT
 from phalanx.training.evaluation import evaluate
@@ -65,10 +66,13 @@ def test_flower_up_gives_it_data(hospitals, tmp_path):
     held = []
     for config in told.values():
         context = Context(1, 1, {**config, "key": str(tmp_path / "key.pem")}, RecordDict(), {})
-        held.append(hospitals("client").participant(context).examples.train)
+        train, test = hospitals("client").participant(context).examples
         with np.load(config["data"]) as file:
-            assert (held[-1].x == torch.from_numpy(file["x"])).all(), "the table holds the same as the arrays"
-            assert (held[-1].y == torch.from_numpy(file["y"])).all()
+            rows = [[*x.tolist(), y] for part in (train, test) for x, y in zip(part.x, part.y.tolist(), strict=True)]
+            given = [[*x.tolist(), y] for x, y in zip(file["x"], file["y"].tolist(), strict=True)]
+            assert sorted(rows) == sorted(given), "the table holds the same as the arrays"
+        assert 0.15 * len(rows) < len(test) < 0.25 * len(rows), "a hospital reports how good each model is on these"
+        held.append(train)
     assert sum(map(len, held)) > 1000
     assert all(data.x.shape[1:] == (64,) and data.classes == 10 for data in held)
 
@@ -174,15 +178,17 @@ def shipped(monkeypatch):
 def trained(app, folder, liar=None):
     """The accuracy of a shipped app at its end, and its record, where `flower up` gives it digits."""
     made, participant = app
-    mine = public_text(new_key(folder / "coordinator.pem"))
-    roster, apps, seen = Roster(coordinator=mine), {}, {}
-    for i, told in deal(folder / "data", CLIENTS).items():
+    private = new_key(folder / "coordinator.pem")
+    mine = public_text(private)
+    roster, apps, seen, dealt = Roster(coordinator=mine), {}, {}, deal(folder / "data", CLIENTS)
+    sign_schema(folder / "data" / "schema.json", private)
+    for i, told in dealt.items():
         roster = roster.adding(EnrolmentRequest.sign(f"client-{i}", new_key(folder / f"{i}.pem"), mine))
         config = {**told, "key": str(folder / f"{i}.pem"), "memory": str(folder / f"memory-{i}")}
         attack = None if liar is None else liar.attack if i == LIAR else Noted() if i == COPIED else None
         attack = dataclasses.replace(attack, seen=seen) if isinstance(attack, Noted) else attack
         client = participant(Context(1, 1, config, RecordDict(), UP))
-        memory = Path(config["memory"]) if client.algorithm.remembers or attack is not None else None
+        memory = Path(config["memory"]) if client.algorithm.traits.remembers or attack is not None else None
         client = client_app(dataclasses.replace(client, coordinator=mine, attack=attack, memory=memory))
         apps[FIRST_NODE + i] = client if liar is None or i != LIAR else liar.change(client)
     roster.save(folder / "roster.yaml")
@@ -288,7 +294,8 @@ def test_a_plan_that_promises_nothing_does_not_start_unless_that_is_accepted_by_
 @pytest.mark.slow
 def test_four_hospitals_train_a_model_that_none_has_data_for_alone(hospitals, digits, tmp_path):
     x, y = digits
-    mine = public_text(new_key(tmp_path / "coordinator.pem"))
+    private = new_key(tmp_path / "coordinator.pem")
+    mine = public_text(private)
     roster, config = Roster(coordinator=mine), {}
     for i in range(4):
         rows = slice(i, 1200, 4)
@@ -296,6 +303,7 @@ def test_four_hospitals_train_a_model_that_none_has_data_for_alone(hospitals, di
         roster = roster.adding(EnrolmentRequest.sign(f"hospital-{i}", key, mine))
         config[FIRST_NODE + i] = written(tmp_path, i, x[rows], y[rows]) | {"coordinator": mine}
     roster.save(tmp_path / "roster.yaml")
+    sign_schema(tmp_path / "schema.json", private)
     assert len(KEYS) >= 4
     run_config = {"roster": str(tmp_path / "roster.yaml"), "folder": str(tmp_path / "run"), "rounds": 12}
     run_config["schema"] = str(tmp_path / "schema.json")

@@ -144,6 +144,7 @@ def test_a_site_tells_only_if_its_own_settings_say_so(tmp_path):
         asked([dataclasses.replace(silent, key=KEYS[0])], tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_a_refusal_quotes_no_cell(tmp_path):
     frame = table(2).astype({"age": object})
     frame.loc[3, "age"] = SECRET
@@ -163,6 +164,7 @@ def test_a_refusal_quotes_no_cell(tmp_path):
     assert not [file for file in (tmp_path / STATISTICS).iterdir() if SECRET.encode() in file.read_bytes()]
 
 
+@pytest.mark.slow
 def test_too_few_sites_or_rows_end_it(tmp_path):
     few = site(1, tmp_path, frame=table(1, n=19, ill=9))
     quick = dataclasses.replace(QUICK, enrolment=2.0)

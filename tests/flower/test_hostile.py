@@ -37,9 +37,18 @@ from phalanx.flower import (
 from phalanx.flower.awake_clock import AwakeClock
 from phalanx.flower.certificates import KEY, make_certificates, make_secret
 from phalanx.flower.client import ClientMemory, ClientWorker, RememberedTurn
-from phalanx.flower.codec import VECTOR, WORDS, Malformed, TaskMessage, sign_task, signing_input, task_content
+from phalanx.flower.codec import (
+    VECTOR,
+    WORDS,
+    Malformed,
+    OtherReleaseError,
+    TaskMessage,
+    sign_task,
+    signing_input,
+    task_content,
+)
 from phalanx.flower.deadlines import LATELY, Deadlines
-from phalanx.flower.gate import ANOTHER_COORDINATOR, NO_TASK
+from phalanx.flower.gate import ANOTHER_COORDINATOR, NO_TASK, reason_of
 from phalanx.flower.identity import EnrolmentRequest, as_text, new_key, public_bytes, public_text, signed_by
 from phalanx.flower.logs import configure_logs, log
 from phalanx.flower.register import AT_ONCE, LISTED, Register
@@ -538,6 +547,7 @@ class Claiming(FlowerTransport):
         self.register.coordinator = MINE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relays", ["its own tasks", "the tasks of the first"])
 def test_of_six_clients_none_answers_a_second_coordinator(relays, tmp_path):
     """Its roster has them all; it once took them by the name of the first, 6 of 6."""
@@ -580,6 +590,7 @@ def test_of_six_clients_none_answers_a_second_coordinator(relays, tmp_path):
     assert transport.register.reported == {}
 
 
+@pytest.mark.slow
 def test_the_key_of_the_coordinator_can_be_in_the_configuration_of_the_node(tmp_path):
     federation = Federation(PLAN)
     made = [participant_of(PLAN, i, KEYS[i], tmp_path / str(i), federation, coordinator="") for i in range(4)]
@@ -598,9 +609,12 @@ def test_the_key_of_the_coordinator_can_be_in_the_configuration_of_the_node(tmp_
 def test_a_message_of_another_version_says_so():
     content = task_content(TaskMessage("enrol", "abc", bytes(32), -1, 0, 0, "float32"))
     del content[WORDS]["signature"]
-    content[WORDS]["format"] = 2
-    with pytest.raises(Malformed, match="format is 2, expected 3: install the same Phalanx on both sides"):
+    content[WORDS]["format"] = "3 of Phalanx 0.0"
+    with pytest.raises(
+        OtherReleaseError, match=r"format is '3 of Phalanx 0\.0', expected .*install the same Phalanx"
+    ) as got:
         worker("").introduce(content)
+    assert reason_of(got.value) == "it has another release of Phalanx than the coordinator"
 
 
 # --- names in terminals and logs

@@ -64,7 +64,7 @@ def joined(plan, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", one_of_each_class(ALGORITHMS))
 def test_who_comes_late_takes_part_from_the_next_round_on_or_is_refused(algorithm, tmp_path, caplog):
-    until = phalanx.Until(4 if algorithm.synchronous else 25)
+    until = phalanx.Until(4 if algorithm.traits.synchronous else 25)
     lines = joined(
         dataclasses.replace(SMALL, algorithm=algorithm, model=MLP((4,)), until=until, **needed(algorithm, 8)), tmp_path
     )
@@ -78,7 +78,7 @@ def test_who_comes_late_takes_part_from_the_next_round_on_or_is_refused(algorith
         assert not any(served)
         return
     assert refused == []
-    if algorithm.synchronous:
+    if algorithm.traits.synchronous:
         assert served == [False, False, True, True], "it came while the second round was asked for"
     else:
         assert sum(served) > 1

@@ -209,6 +209,24 @@ STEPS = {  # of the Dockerfile, by how each begins: whether the test below carri
 }
 
 
+LATER = """
+import torch
+from phalanx.aggregators import MDA, Krum, Median, TrimmedMean
+from phalanx import Run, Until, simulate
+from phalanx.algorithms import ByzantineCFL, FedAvg
+from phalanx.training import LocalSGD
+for rule in (Median(), TrimmedMean(), Krum(f=1), MDA(f=1)):
+    for dtype in (torch.float32, torch.float64):
+        rule(torch.rand(10, 4000, dtype=dtype))
+        rule(torch.rand(10, 4000, dtype=dtype), 1_000 * torch.arange(1.0, 11))
+        rule(torch.rand(10, 4000, dtype=dtype), torch.arange(1.0, 11).double() / 7)
+        rule.influence(torch.rand(10, 4000, dtype=dtype))
+for algorithm in (FedAvg(aggregate=Median()), ByzantineCFL()):
+    for engine in ("loop", "compiled"):
+        simulate(Run(algorithm=algorithm, training=LocalSGD(engine=engine), until=Until(steps=2)))
+"""  # with and without weights, in both precisions, by both engines
+
+
 @pytest.mark.slow
 def test_the_steps_of_the_image_end_in_a_library_that_is_installed_and_compiled(tmp_path):
     """No engine is needed: the steps make folders in place of the image's.  A step that is new has no place above."""
@@ -248,7 +266,10 @@ def test_the_steps_of_the_image_end_in_a_library_that_is_installed_and_compiled(
     asked = subprocess.run([sys.executable, "-c", code], env=environment, cwd=inner(steps[8]).split()[1],
                            capture_output=True, text=True, check=True)  # fmt: skip
     assert asked.stdout.startswith(str(target))
-    assert any(places[CACHE].rglob("*.nbi")), "compiled loops lie where the containers have a volume"
+    stored = {path.name for path in places[CACHE].rglob("*.nb[ic]")}
+    assert stored, "compiled loops lie where the containers have a volume"
+    subprocess.run([sys.executable, "-c", LATER], env=environment, cwd=tmp_path, check=True)
+    assert stored == {path.name for path in places[CACHE].rglob("*.nb[ic]")}, "nothing is compiled again"
 
 
 def test_the_dashboard_shows_figures_that_there_are(described, tmp_path):
@@ -351,6 +372,19 @@ def until(fact, said, seconds=300.0):
     while not fact():
         assert time.monotonic() < deadline, said()
         time.sleep(0.2)
+
+
+def test_a_kit_that_another_process_writes_meanwhile_keeps_its_keys(described, tmp_path, monkeypatch):
+    theirs = tmp_path / "kit" / COORDINATOR / "coordinator.pem"
+
+    def meanwhile(path):
+        theirs.parent.mkdir(parents=True)
+        theirs.write_text("their key")
+
+    monkeypatch.setattr("phalanx.flower.kit.Schema.load", meanwhile)
+    with pytest.raises(FileExistsError):
+        write_kit(Consortium.load(described), tmp_path / "kit")
+    assert theirs.read_text() == "their key"
 
 
 @pytest.mark.slow

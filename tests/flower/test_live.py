@@ -16,6 +16,7 @@ import urllib.request
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -271,10 +272,6 @@ def refused(federation, client):
 
 # --- two machines, as far as a kernel can make them of one
 
-FIRST = 4 * (
-    int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 63
-)  # each process has its own cable
-HERE, THERE = (f"198.51.100.{FIRST + k}" for k in (1, 2))  # addresses that the standards keep for examples
 REACHES = """
 import socket, sys
 for port in map(int, sys.argv[2:]):
@@ -290,23 +287,54 @@ def ip(*words, check=True):
     return subprocess.run(["ip", *words], check=check, capture_output=True, text=True, timeout=30)
 
 
+class Elsewhere(NamedTuple):
+    """A network namespace whose one way out is a cable to this machine, and the addresses of the cable's ends."""
+
+    name: str
+    here: str
+    there: str
+
+
 @pytest.fixture
 def elsewhere():
-    """A network namespace whose one way out is a cable to this machine; its name."""
-    name = f"phalanx{os.getpid() % 100_000}"
-    if shutil.which("ip") is None or ip("netns", "add", name, check=False).returncode:
+    if shutil.which("ip") is None or ip("netns", "list", check=False).returncode:
+        pytest.skip("network namespaces are not allowed here")
+    made = Elsewhere(f"phalanx{os.getpid()}", *free_addresses())
+    name = made.name
+    if ip("netns", "add", name, check=False).returncode:
         pytest.skip("network namespaces are not allowed here")
     try:
         ip("link", "add", f"{name}a", "type", "veth", "peer", "name", f"{name}b", "netns", name)
-        ip("address", "add", f"{HERE}/30", "dev", f"{name}a")
+        ip("address", "add", f"{made.here}/30", "dev", f"{name}a")
         ip("link", "set", f"{name}a", "up")
-        for words in (("address", "add", f"{THERE}/30", "dev", f"{name}b"), ("link", "set", f"{name}b", "up"),
+        for words in (("address", "add", f"{made.there}/30", "dev", f"{name}b"), ("link", "set", f"{name}b", "up"),
                       ("link", "set", "lo", "up")):  # fmt: skip
             ip("-n", name, *words)
-        yield name
+        yield made
     finally:
-        ip("link", "del", f"{name}a", check=False)  # at once; with its namespace it goes some time later
-        ip("netns", "del", name, check=False)
+        unplug(name)
+
+
+def unplug(name):
+    ip("link", "del", f"{name}a", check=False)  # at once; with its namespace it goes some time later
+    ip("netns", "del", name, check=False)
+
+
+def free_addresses():
+    """Two addresses of one cable, of those that the standards keep for examples; cables of the dead are taken away.
+
+    Each process draws from its own, so that two that begin at once do not meet.
+    """
+    for name in re.findall(r"^phalanx(\d+)\b", ip("netns", "list").stdout, re.MULTILINE):
+        if not Path(f"/proc/{name}").exists():
+            unplug(f"phalanx{name}")
+    taken = ip("-o", "-4", "address").stdout
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+    for first in range(32 * worker, 32 * (worker + 1), 4):
+        here, there = (f"198.51.100.{first + k}" for k in (1, 2))
+        if f" {here}/" not in taken:
+            return here, there
+    raise AssertionError(f"all addresses of this process are taken: {taken}")
 
 
 class Apart(Federation):
@@ -322,16 +350,16 @@ class Apart(Federation):
 @needs_nginx
 def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
     (door,) = free_ports(1)
-    federation = Apart(tmp_path, 2, deal(tmp_path / "data", 2), proxy=f"{HERE}:{door}")
-    federation.namespace = elsewhere
-    with behind_a_proxy(federation, HERE), federation:
+    federation = Apart(tmp_path, 2, deal(tmp_path / "data", 2), proxy=f"{elsewhere.here}:{door}")
+    federation.namespace = elsewhere.name
+    with behind_a_proxy(federation, elsewhere.here), federation:
 
         def reached(host):
-            ask = ["ip", "netns", "exec", elsewhere, sys.executable, "-c", REACHES]
+            ask = ["ip", "netns", "exec", elsewhere.name, sys.executable, "-c", REACHES]
             asked = [*ask, host, str(door), str(federation.ports[0])]
             return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.split()
 
-        for host, wanted in ((HERE, ["open", "closed"]), ("127.0.0.1", ["closed", "closed"])):
+        for host, wanted in ((elsewhere.here, ["open", "closed"]), ("127.0.0.1", ["closed", "closed"])):
             assert reached(host) == wanted, "of the coordinator's machine, clients reach the proxy and nothing else"
         results, run = federation.train("rounds", 2)
         ends(federation, run)
@@ -347,9 +375,9 @@ def test_sites_leave_come_back_and_change_their_machine_while_a_run_goes_on(else
     """
     (door,) = free_ports(1)
     steps, roster = 30, str(tmp_path / "roster.yaml")
-    federation = Apart(tmp_path, 5, deal(tmp_path / "data", 5), proxy=f"{HERE}:{door}")
-    federation.namespace = elsewhere
-    with behind_a_proxy(federation, HERE), federation:
+    federation = Apart(tmp_path, 5, deal(tmp_path / "data", 5), proxy=f"{elsewhere.here}:{door}")
+    federation.namespace = elsewhere.name
+    with behind_a_proxy(federation, elsewhere.here), federation:
         results, run = federation.train("rounds", steps)
 
         def next_line(fact):

@@ -3,25 +3,31 @@
 import json
 import os
 import signal
+import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
+import flwr.superlink.runtime as flowers_server
 import flwr.supernode.runtime.run_clientapp as flowers
 import httpx
 import numpy as np
 import pytest
 import torch
+from flwr.supercore.constant import TaskType
 from flwr.supercore.error import ApiErrorCode
 from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 
 from phalanx.cli.main import main
+from phalanx.flower import forking_executor as executors
 from phalanx.flower import node as nodes
 from phalanx.flower.demo import deal
 from phalanx.flower.local_federation import LocalFederation, descendants, marked
 
 SPEC = ExecutionSpec(
-    task_type=nodes.TaskType.CLIENT_APP, runtime_api_address="127.0.0.1:9", token="t", insecure=True,
+    task_type=TaskType.CLIENT_APP, runtime_api_address="127.0.0.1:9", token="t", insecure=True,
     root_certificates_path=None, runtime_dependency_install=False, parent_pid=7, suppress_output=False, task_id=1,
 )  # fmt: skip
 
@@ -35,18 +41,49 @@ def asked(monkeypatch):
 
 
 def test_a_task_is_carried_out_as_flower_would(asked):
-    nodes._carry_out(SPEC)
+    executors.carry_out(SPEC)
     assert asked == [
         {"runtime_api_address": "127.0.0.1:9", "token": "t", "insecure": True, "certificates": None, "parent_pid": 7,
          "runtime_dependency_install": False}
     ]  # fmt: skip
 
 
+def test_the_servers_app_is_carried_out_as_flower_would(monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))  # so that it is put back
+    seen = []
+
+    def run(log_queue, **words):
+        print("It says so.")
+        seen.append((words, "".join(iter(log_queue.get_nowait, "It says so."))))
+
+    monkeypatch.setattr(flowers_server, "run_serverapp", run)
+    executors.carry_out(replace(SPEC, task_type=TaskType.SERVER_APP))
+    ((words, before),) = seen
+    assert words == {"runtime_api_address": "127.0.0.1:9", "token": "t", "insecure": True, "certificates": None,
+                     "parent_pid": 7, "runtime_dependency_install": False}  # fmt: skip
+    assert not before, "what it says is in the queue from which Flower sends it"
+    assert sys.stdout is sys.__stdout__, "it is restored"
+
+
+def test_an_executor_without_its_files_does_not_begin(tmp_path, capsys):
+    words = [
+        "flower",
+        "executor",
+        "--runtime-api-address",
+        "127.0.0.1:9",
+        "--root-certificates",
+        str(tmp_path / "none"),
+    ]
+    assert main([*words, "--superexec-auth-secret-file", str(tmp_path / "none")]) == 2
+    assert "There is no file" in capsys.readouterr().err
+
+
 def test_two_tasks_do_not_draw_the_same_from_the_global_generators(asked):
     def drawn():
         np.random.seed(0)
         torch.manual_seed(0)
-        nodes._carry_out(SPEC)
+        executors.carry_out(SPEC)
         return np.random.random(), torch.rand(()).item()
 
     first, second = drawn(), drawn()
@@ -57,20 +94,21 @@ def test_two_tasks_do_not_draw_the_same_from_the_global_generators(asked):
 def test_other_kinds_of_tasks_are_flowers(monkeypatch):
     seen = []
     monkeypatch.setattr(SubprocessExecutor, "launch", lambda self, spec: seen.append(spec) or LaunchResult.accepted())
-    other = replace(SPEC, task_type=nodes.TaskType.SERVER_APP)
-    nodes.ForkingExecutor(()).launch(other)
-    assert seen == [other]
+    other = replace(SPEC, task_type=TaskType.SERVER_APP)
+    executors.ForkingExecutor(TaskType.CLIENT_APP, ()).launch(other)
+    executors.ForkingExecutor(TaskType.SERVER_APP, ()).launch(SPEC)
+    assert seen == [other, SPEC]
 
 
 def test_what_it_imports_is_there():
     """`multiprocessing` passes over a module that it cannot import, without a word."""
-    for name in nodes.IMPORTED:
+    for name in {name for names in executors.IMPORTED.values() for name in names}:
         __import__(name)
 
 
 def test_tasks_that_run_end_with_the_executor():
     """Nothing listens at the address, so a task tries again and again."""
-    executor = nodes.ForkingExecutor(())
+    executor = executors.ForkingExecutor(TaskType.CLIENT_APP, ())
     executor.launch(replace(SPEC, parent_pid=None))
     (process,) = executor._running
     assert process.is_alive()
@@ -144,9 +182,21 @@ def test_no_process_of_a_client_outlives_the_others(tmp_path):
         ends_with(federation, federation.nodes[1], "executor")
 
 
+def forks(pid):
+    """Whether a process has the child from which tasks are forked; others come and go while it is imported."""
+    for child in descendants(pid):
+        with suppress(OSError):
+            if b"multiprocessing.forkserver" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return True
+    return False
+
+
 def ends_with(federation, node, killed):
     """Kill one process of a client: all of them end."""
-    assert until(lambda: len(descendants(node.pid)) >= 2), "an executor, and the process that it forks from"
+    grown = until(lambda: node.poll() is not None or forks(node.pid))
+    log = "".join(path.read_text(errors="replace") for path in sorted((federation.folder / "logs").glob("node-*.log")))
+    assert grown, f"an executor, and the process that it forks from: {log}"
+    assert node.poll() is None, log
     family = {node.pid, *descendants(node.pid)}
     os.kill(node.pid if killed == "node" else min(family - {node.pid}), signal.SIGKILL)
     assert until(lambda: node.poll() is not None and not family & {*marked(federation.mark)}), killed

@@ -204,7 +204,7 @@ def test_f_silent_clients_cause_no_outage_and_are_charged(tmp_path):
     seen = Observed(PLAN, tmp_path, change=cut.before, observers=[lambda _: cut.at(1, 60.0)])
     cut.cut.clear()
     assert seen.events == ["suspended"]
-    assert seen.lost == {3: "no answer within 1.5 s"}
+    assert seen.lost == {3: "no answer within 1.5 s; suspended"}, "the last of three"
     assert "too many misses" in seen.transport.register.barred(3)
 
 

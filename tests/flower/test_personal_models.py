@@ -79,7 +79,7 @@ def test_over_flower_as_in_the_simulation_with_a_new_process_for_each_message(na
 @pytest.mark.parametrize("algorithm", [FedAvg(Median()), FedAsync(), Permuted(FedAvg(Median()))], ids=lambda a: a.title)
 @pytest.mark.parametrize("name", ["FedPer", "Ditto"])
 def test_goes_with_rules_arrivals_and_hidden_models(name, algorithm, tmp_path):
-    plan = planned(name, algorithm=algorithm, until=Until(4 if algorithm.synchronous else 13))
+    plan = planned(name, algorithm=algorithm, until=Until(4 if algorithm.traits.synchronous else 13))
     assert same(over_flower(plan, tmp_path), states_in_simulation(plan))
 
 

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 
 PLAN = dataclasses.replace(SMALL, clients=4, algorithm=FedAsync(), until=phalanx.Until(12))
 BAD = 3  # the client that something is the matter with
-ASYNCHRONOUS = [algorithm for algorithm in ALGORITHMS if not algorithm.synchronous]
+ASYNCHRONOUS = [algorithm for algorithm in ALGORITHMS if not algorithm.traits.synchronous]
 
 
 def turn_of(message):
@@ -99,7 +99,7 @@ def arrivals(lines):
 
 @pytest.mark.parametrize("algorithm", one_of_each_class(ASYNCHRONOUS))
 def test_every_asynchronous_algorithm_runs_and_nothing_is_refused(algorithm, tmp_path):
-    own = {"server_examples": 8, "model": MLP((4,))} if algorithm.needs_reference else {}
+    own = {"server_examples": 8, "model": MLP((4,))} if algorithm.traits.needs_reference else {}
     plan, most = dataclasses.replace(SMALL, algorithm=algorithm, until=phalanx.Until(24), **own), []
     lines = run(tmp_path, plan=plan, observers=[lambda transport: lambda _: most.append(len(transport._ahead))])
     assert [dict(line.invalid | line.lost) for line in lines] == [{}] * 25
@@ -208,6 +208,7 @@ def test_an_answer_to_the_second_task_waits_for_the_first(tmp_path):
     assert not any(line.invalid or line.lost for line in lines)
 
 
+@pytest.mark.slow
 def test_the_second_deadline_counts_from_the_end_of_the_first(tmp_path):
     """Client 3 answers its first task after half a second, and never again."""
 
@@ -242,6 +243,7 @@ def test_the_second_deadline_counts_from_the_end_of_the_first(tmp_path):
     assert ends[1][1] - ends[0][1] == pytest.approx(1.2, abs=0.3)
 
 
+@pytest.mark.slow
 def test_both_tasks_of_a_silent_client_are_lost_one_after_the_other(tmp_path):
     def mute(message, context):
         return None if turn_of(message) is not None else apps[BAD](message, context)
@@ -385,6 +387,7 @@ class Killed(BaseException):
     """The server's process is gone."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [FedAsync(), AsyncRFFL()], ids=str)
 def test_a_server_that_was_killed_gives_both_tasks_again(algorithm, tmp_path):
     """Clients that remember go back two turns: what they say they sent in all is what the server has of them."""
@@ -409,7 +412,7 @@ def test_a_server_that_was_killed_gives_both_tasks_again(algorithm, tmp_path):
             except Killed:
                 continue
     assert max(steps) == 16
-    if not algorithm.remembers:
+    if not algorithm.traits.remembers:
         return
     for client in clients:
         sent = [delta for _, (i, delta) in sorted(steps.items()) if i == client]

@@ -72,6 +72,7 @@ def test_a_run_that_everybody_knows_has_the_record_of_its_simulation(tmp_path):
         assert not other or f"Accuracy over {other} time" not in page
 
 
+@pytest.mark.slow
 def test_of_real_clients_the_record_says_what_they_declare_and_did_and_the_report_shows_it(tmp_path, capsys):
     apps = honest(PLAN, tmp_path)
     apps[2] = attacked(apps[2], lambda message, reply, context: None)

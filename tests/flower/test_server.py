@@ -175,6 +175,7 @@ def test_clients_that_leave_are_not_waited_for_and_are_asked_again_when_they_are
     assert served[6] == {0, 1, 2, 3}, "under its key, whatever its number"
 
 
+@pytest.mark.slow
 def test_a_third_of_the_clients_gone_is_a_deadline_and_no_more(tmp_path):
     plan = dataclasses.replace(SMALL, until=phalanx.Until(3))
     apps = {i: Switchable(app) for i, app in honest(plan, tmp_path).items()}
@@ -279,6 +280,7 @@ def test_a_slow_client_holds_up_rounds_to_the_deadline_and_arrivals_not_at_all(t
     assert 0 not in order
 
 
+@pytest.mark.slow
 def test_where_nobody_is_left_the_run_ends_and_says_who_is_missing(tmp_path):
     timeouts = dataclasses.replace(QUICK, absent=0.1)
     grid = InProcessGrid(at_nodes(honest(PLAN, tmp_path)))

@@ -35,7 +35,7 @@ def signed(tmp_path):
 
 def site(schema, coordinator, **options):
     plan = FedAvg(aggregate=Median()), MLP((8,)), LocalSGD(lr=0.1)
-    given = {"schema": schema, "signed": True} | options
+    given = {"schema": schema} | options
     return Participant(*plan, schema.parent / "site.csv", key=KEYS[0], coordinator=coordinator, **given)
 
 
@@ -43,7 +43,7 @@ def test_a_site_takes_a_schema_that_its_coordinator_has_signed(signed):
     schema, coordinator = signed
     assert signed_schema(schema, coordinator) == Schema.load(schema)
     ClientWorker(site(schema, coordinator))
-    ClientWorker(site(schema, "", signed=True), coordinator)
+    ClientWorker(site(schema, ""), coordinator)
 
 
 def test_every_changed_byte_is_found(signed):
@@ -69,7 +69,7 @@ def test_every_changed_byte_of_a_signature_is_found(signed):
             signed_schema(schema, coordinator)
 
 
-@pytest.mark.parametrize("expected", [True, False])
+@pytest.mark.parametrize("expected", [None, True, False])
 def test_a_site_refuses_a_schema_that_was_changed_in_its_title_alone(expected, signed):
     """The digest does not see it, and the signature does, also where none is expected."""
     schema, coordinator = signed
@@ -87,9 +87,15 @@ def test_a_signature_of_another_key_or_none_is_refused(signed, tmp_path):
     with pytest.raises(UnsignedSchemaError, match="signed by another coordinator"):
         ClientWorker(site(schema, coordinator))
     signature_file(schema).unlink()
-    with pytest.raises(UnsignedSchemaError, match=r"there is no schema\.json\.sig next to it"):
-        ClientWorker(site(schema, coordinator))
+    for key in (coordinator, ""):
+        with pytest.raises(UnsignedSchemaError, match=r"no schema\.json\.sig next to it.* set signed=False") as caught:
+            ClientWorker(site(schema, key), coordinator)
+        assert reason_of(caught.value) == UNSIGNED
+    with pytest.raises(UnsignedSchemaError, match=r"Ask the coordinator for schema\.json and schema\.json\.sig\.$"):
+        ClientWorker(site(schema, coordinator, signed=True))
     ClientWorker(site(schema, coordinator, signed=False))
+    ClientWorker(dataclasses.replace(site(schema, coordinator), schema=Schema.load(schema)))
+    ClientWorker(site(schema, "any"))
 
 
 def test_a_key_that_is_named_and_has_not_signed_is_found(signed, tmp_path):
@@ -105,9 +111,9 @@ def test_a_key_that_is_named_and_has_not_signed_is_found(signed, tmp_path):
 def test_what_nobody_can_check_is_refused(signed):
     schema, coordinator = signed
     with pytest.raises(InfeasibleError, match="A signed schema is a file"):
-        dataclasses.replace(site(schema, coordinator), schema=Schema.load(schema))
+        dataclasses.replace(site(schema, coordinator, signed=True), schema=Schema.load(schema))
     with pytest.raises(InfeasibleError, match="Nobody knows who signs the schema"):
-        ClientWorker(site(schema, "any"))
+        ClientWorker(site(schema, "any", signed=True))
 
 
 def test_a_schema_that_was_replaced_by_another_signed_one_is_found(signed):

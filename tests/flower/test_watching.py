@@ -102,13 +102,13 @@ def test_it_says_what_an_operator_can_do_the_worst_first_and_names_who():
 
 @pytest.mark.parametrize("trouble", live.REMEDIES)
 def test_there_is_a_remedy_for_each_trouble_that_can_be(trouble):
-    row = live.ClientRow((0, 0, 1), "Ulm", "here", "used @1", "")
+    row = live.ClientRow((0, 0, 1), "Ulm", "here", live.Fate("used", 1), "")
     doubts = ("suspicious", "fallen", "slow")
     place = {
         **{each: {"doubts": (each,)} for each in doubts},
         **{each: {"standing": each} for each in status.STANDINGS},
     }
-    found = [*live.to_do([row._replace(**place.get(trouble, {"fate": f"{trouble} @3"}))])]
+    found = [*live.to_do([row._replace(**place.get(trouble, {"fate": live.Fate(trouble, 3)}))])]
     assert found == [f"Ulm: {trouble}. {live.REMEDIES[trouble]}"]
     words = {*status.STANDINGS, *live.UNUSED, "suspicious"}
     assert words - {*live.REMEDIES} == {"here", "excluded", "revoked", "filtered"}, "these are the algorithm's or ours"
@@ -224,11 +224,16 @@ def test_a_run_that_has_just_been_started_is_waited_for(tmp_path, monkeypatch, c
     out = capsys.readouterr()
     assert "Waiting for it, 0 s at most." in out.out
     assert f"There is no folder {tmp_path / 'none'}. Name that of a run" in out.err
-    assert main(["flower", "watch", str(tmp_path / "none" / "run")]) == 2
+    assert main(["flower", "watch", str(tmp_path / "runs" / "none")]) == 2
+    assert "Waiting" in capsys.readouterr().out, "the coordinator makes both"
+    assert main(["flower", "watch", str(tmp_path / "none" / "none" / "run")]) == 2
     assert "Waiting" not in capsys.readouterr().out, "for what nobody makes"
 
 
-@pytest.mark.parametrize(("ending", "said"), [("finished", None), ("failed", "The run failed: RuntimeError: no disk")])
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [("finished", "The run has finished. Next: `phalanx report`"), ("failed", "The run failed: RuntimeError: no disk")],
+)
 def test_without_a_status_the_record_says_how_a_run_ended(ending, said, tmp_path, capsys):
     def fail(progress):
         if progress.step == 1 and ending == "failed":
@@ -239,22 +244,53 @@ def test_without_a_status_the_record_says_how_a_run_ended(ending, said, tmp_path
     assert main(["flower", "watch", str(tmp_path)]) == (ending != "finished")
     out = capsys.readouterr().out.splitlines()
     assert len([line for line in out if line.startswith("step")]) in (2, 3)
-    assert out[-1] == said or (said is None and out[-1].startswith("step"))
+    assert out[-1].startswith(said)
+
+
+def test_a_run_with_a_summary_is_over_when_its_server_has_sealed_the_folder_or_was_killed(tmp_path):
+    (tmp_path / "status.json").write_bytes(to_json(msgspec.structs.replace(STATUS, phase="running")))
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "lock").touch()
+    assert not live.ended(tmp_path), "the last signatures are still to come"
+    long_ago = time.time() - live.QUIET - 1
+    os.utime(tmp_path / "status.json", (long_ago, long_ago))
+    assert live.ended(tmp_path), "the lock of a server that was killed stays"
+    os.utime(tmp_path / "status.json")
+    (tmp_path / "lock").unlink()
+    assert live.ended(tmp_path)
 
 
 def test_notices_come_and_go_without_a_terminal_too(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(live, "LOOK", 0)
     (tmp_path / "history.jsonl").write_bytes(as_lines(HISTORY))
-    looks = []
+    told = ["", "outage: 3 of 4 clients are silent", "", "Waits for clients to sign", ""]
+    looks = [*told]
 
     def over():
-        looks.append("outage: 3 of 4 clients are silent" if len(looks) == 1 else "")
-        (tmp_path / "status.json").write_bytes(to_json(msgspec.structs.replace(STATUS, notice=looks[-1])))
-        return len(looks) == 4
+        (tmp_path / "status.json").write_bytes(to_json(msgspec.structs.replace(STATUS, notice=looks.pop(0))))
+        return not looks
 
     live.follow(tmp_path, Console(), over)
-    said = ["outage: 3 of 4 clients are silent", "The last notice no longer holds."]
+    said = [told[1], "The last notice is over: the run goes on.", told[3]]  # with the last, the run is over
     assert [line for line in capsys.readouterr().out.splitlines()[2:] if not line.startswith("client")] == said
+
+
+def test_without_a_terminal_the_promise_is_a_line_and_clients_are_not_missing_before_the_run_begins(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(live, "LOOK", 0)
+    missing, here = (ClientStatus(name="Lyon", standing=standing) for standing in ("missing", "here"))
+    told = [("waiting", "", missing), ("running", "Tolerates any 1 of 4 clients.", here)]
+    (tmp_path / "history.jsonl").write_bytes(b"")
+
+    def over():
+        phase, promise, client = told.pop(0)
+        found = msgspec.structs.replace(STATUS, phase=phase, promise=promise, clients={0: client})
+        (tmp_path / "status.json").write_bytes(to_json(found))
+        return not told
+
+    live.follow(tmp_path, Console(), over)
+    assert capsys.readouterr().out.splitlines() == ["Tolerates any 1 of 4 clients."]
 
 
 def test_without_a_terminal_who_is_away_or_slow_is_named_with_the_time(tmp_path, monkeypatch, capsys):
@@ -314,6 +350,7 @@ def test_an_update_that_stands_out_is_named_before_its_client_is_suspicious():
     assert "outlying: 2 (its update points against the others, cosine -0.90; evidence 5.5 of 100)" in said
 
 
+@pytest.mark.slow
 def test_a_wait_for_a_node_that_does_not_say_who_it_is_names_it_and_how_long_at_most(tmp_path, caplog):
     caplog.set_level(logging.INFO, "phalanx.flower")
     apps = {i: app for i, app in honest(PLAN, tmp_path).items() if i}

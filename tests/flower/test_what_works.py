@@ -1,4 +1,4 @@
-"""The table in docs/over-flower.md of what works over Flower: each row is what the code does."""
+"""The table in docs/answers.md of what works over Flower: each row is what the code does."""
 
 import dataclasses
 import re
@@ -18,8 +18,8 @@ from phalanx.runs.record import Record
 from phalanx.simulation import Constant, Deadline
 from phalanx.weighting import Truncate
 
-PAGE = Path(__file__).parents[2] / "docs" / "over-flower.md"
-TABLE = PAGE.read_text().partition("\n## ")[0]
+PAGE = Path(__file__).parents[2] / "docs" / "answers.md"
+TABLE = PAGE.read_text().partition("\n## What works over Flower\n")[2].partition("\n### ")[0]
 ROWS = {
     cells[0]: (re.findall(r"`(\w+)`", cells[1]), cells[2], cells[3])
     for line in TABLE.splitlines()
@@ -29,11 +29,11 @@ ROWS = {
 }
 ALGORITHM_ROWS = [what for what, (names, _, _) in ROWS.items() if hasattr(algorithms, names[0])]
 PROPERTIES = {  # by row of the table, what its algorithms have
-    "state at the clients, such as worker momentum": lambda a: a.remembers,
-    "corrected gradients": lambda a: a.corrects,
-    "losses on all examples": lambda a: a.exact_losses,
-    "training of the server's own": lambda a: a.needs_reference,
-    "single arrivals": lambda a: not a.synchronous,
+    "state at the clients, such as worker momentum": lambda a: a.traits.remembers,
+    "corrected gradients": lambda a: a.traits.corrects,
+    "losses on all examples": lambda a: a.traits.exact_losses,
+    "training of the server's own": lambda a: a.traits.needs_reference,
+    "single arrivals": lambda a: not a.traits.synchronous,
 }
 
 

@@ -234,7 +234,7 @@ recipe = NumpyFedAvgRecipe(
 )
 recipe.execute(SimEnv(num_clients=4, workspace_root="there"))
 """
-PAGE = Path(__file__).parents[2] / "docs" / "hosted.md"
+PAGE = Path(__file__).parents[2] / "docs" / "coming-from.md"
 
 
 def changed():

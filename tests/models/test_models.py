@@ -271,6 +271,9 @@ def test_torch_module_refuses_what_is_no_import_path(path: str) -> None:
         TorchModule(path)
 
 
+RUN = {"body": {"_code": "def forward(self): ..."}, "import_block": "raise SystemExit\n"}  # torch runs these texts
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -282,6 +285,7 @@ def test_torch_module_refuses_what_is_no_import_path(path: str) -> None:
         ),
         (TorchModule("os.system"), r"os\.system must be a subclass .*a function that is annotated.*got a builtin"),
         (TorchModule("torch.nn.init.zeros_"), r"or a function that is annotated to return one, got a function\."),
+        (TorchModule("torch.fx.graph_module.reduce_graph_module", RUN), r"annotated to return one, got a function\."),
         (TorchModule("torch.nn.Linear"), r"does not take the arguments \{\}: TypeError: .*in_features"),
         (TorchModule("torch.nn.Linear", {"width": 3}), r"does not take the arguments \{'width': 3\}: TypeError"),
         (TorchModule("torch.nn.Linear", {"in_features": -1, "out_features": 3}), r"RuntimeError: .*negative"),

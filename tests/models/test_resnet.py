@@ -66,6 +66,7 @@ def test_gradients_reach_every_parameter(normalisation):
     assert all(gradient.abs().sum() > 0 for gradient in torch.autograd.grad(loss, parameters))
 
 
+@pytest.mark.slow
 def test_a_run_wants_to_know_what_becomes_of_running_statistics():
     data = Dataset(images(8, (1, 8, 8)), torch.arange(8) % 2, 2)
     source = InMemory(data, data)

@@ -150,6 +150,7 @@ def test_a_worst_of_some_is_not_called_exact():
     assert not frontier([*range(1, 112)]).uniform.exact
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 5000), min_size=3, max_size=9), st.integers(1, 3))
 def test_every_cap_is_kept_and_tolerated(sizes, liars):

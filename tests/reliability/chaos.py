@@ -54,7 +54,7 @@ ALGORITHMS = (
 
 
 def planned(algorithm) -> Run:
-    own = {"server_examples": 8, "model": MLP((4,))} if algorithm.needs_reference else {}
+    own = {"server_examples": 8, "model": MLP((4,))} if algorithm.traits.needs_reference else {}
     return dataclasses.replace(SMALL, algorithm=algorithm, until=Until(ROUNDS), **own)
 
 

@@ -38,6 +38,7 @@ def of(*tests):
 E, R = of(*EVIDENCE), of(*RFFL)
 DURABLE, GUARD, ADMISSION = of("flower/test_durability.py"), of("engine/test_guard.py"), of("flower/test_admission.py")
 ALTERED, W = of("reliability/test_alterations.py"), of("flower/test_witnesses.py")
+C, T, S = of("reliability/test_ceilings.py"), of("reliability/test_trust.py"), of("data/test_saved_folders.py")
 FIELDS = ("kind", "coordinator", "session", "nonce", "client", "version", "turn", "transfer")
 CONDITIONS = (
     *(E(f"{name} is not signed", "flower/codec.py", f"        task.{name},\n", "") for name in FIELDS),
@@ -94,7 +95,18 @@ CONDITIONS = (
     of("flower/test_durability.py")(
         "their names are not synced", "runs/updates.py", "        settle(self._folder / UPDATES)\n", ""
     ),
-    DURABLE("the audit trail is not synced", "flower/audit.py", "                os.fsync(file.fileno())\n", ""),
+    DURABLE(
+        "what is added to a file is not synced",
+        "runs/files.py",
+        "                os.fsync(file.fileno())\n",
+        "                pass\n",
+    ),
+    DURABLE(
+        "the audit trail is not synced",
+        "flower/audit.py",
+        'append(self._path, b"".join(lines))',
+        'append(self._path, b"".join(lines), durable=False)',
+    ),
     DURABLE("the trail's name is not synced", "flower/audit.py", "            settle(self._path.parent)\n", ""),
     DURABLE(
         "the history is not synced",
@@ -113,7 +125,10 @@ CONDITIONS = (
     DURABLE("a client's memory is not synced", "flower/client.py", "            os.fsync(file.fileno())\n", ""),
     DURABLE("the memory's name is not synced", "flower/client.py", "        settle(self.folder)\n", ""),
     of("flower/test_upload_counter.py")(
-        "the count of tasks is not synced", "flower/upload_counter.py", "            os.fsync(file.fileno())\n", ""
+        "the count of tasks is not synced",
+        "flower/upload_counter.py",
+        "append(self._path, json.dumps(given)",
+        "append(path=self._path, durable=False, lines=json.dumps(given)",
     ),
     of("flower/test_upload_counter.py")(
         "its name is not synced", "flower/upload_counter.py", "            settle(self._path.parent)\n", ""
@@ -339,6 +354,108 @@ CONDITIONS = (
         "    f = min(attackers, q)\n    top_f, rest = sum(V[len(V) - f :]), sum(V[: q - f])\n    return Fraction",
         "    f = attackers\n    top_f, rest = sum(V[len(V) - f :]), sum(V[: q - f])\n    return Fraction",
     ),
+    C("a hole is read", "reading.py", "            if not _is_hollow(number):\n", "            if True:\n"),
+    C("lines are not counted", "reading.py", 'if data.count(b"\\n") > MOST_LINES:', "if False:"),
+    C(
+        "lines that were packed are not counted",
+        "reading.py",
+        "    return _counted(data, path)\n\n\ndef _up",
+        "    return data\n\n\ndef _up",
+    ),
+    C("lists are not counted", "reading.py", "if len(brackets) > 2 * MOST_LISTS:", "if False:"),
+    C(
+        "lines of a sealed folder are not counted",
+        "runs/seal.py",
+        'if sum(part.count(b"\\n") for part in iter(lambda: file.read(CHUNK), b"")) > MOST_LINES:',
+        "if False:",
+    ),
+    C("a model of any size is read", "runs/models.py", "    if size > LARGEST_MODEL:\n", "    if False:\n"),
+    C(
+        "a model says anything about its tensors",
+        "runs/models.py",
+        "    if head > LARGEST_HEADER:\n",
+        "    if False:\n",
+    ),
+    C("updates of any size are read", "runs/updates.py", "if size > LARGEST_STEP or head", "if head"),
+    C("updates say anything of themselves", "runs/updates.py", " or head > LARGEST_HEADER:", ":"),
+    C("rows of a trace are not counted", "simulation/traces.py", "if len(rows) == MOST_ROWS:", "if False:"),
+    C("a key of any size is read", "flower/identity.py", "contents(path, LARGEST_KEY)", "path.read_bytes()"),
+    C(
+        "certificates of any size are read",
+        "flower/certificates.py",
+        "load_pem_x509_certificates(contents(path, LARGEST_KEY))",
+        "load_pem_x509_certificates(path.read_bytes())",
+    ),
+    C(
+        "an authority's key of any size is read",
+        "flower/certificates.py",
+        "load_pem_private_key(contents(path, LARGEST_KEY), None)",
+        "load_pem_private_key(path.read_bytes(), None)",
+    ),
+    C(
+        "a pipe is watched",
+        "flower/live.py",
+        "self._turn_to(opened(self._path))",
+        'self._turn_to(self._path.open("rb"))',
+    ),
+    W(
+        "files that do not say whose they are count apart",
+        "runs/witnessed.py",
+        'seen.client >= 0), "")',
+        "seen.client >= 0), str(path))",
+    ),
+    T(
+        "what is read imports what it names",
+        "trust.py",
+        "    if policy.closed and module not in policy.allowed:\n        raise _untrusted(path, module)\n    return",
+        "    return",
+    ),
+    T("nobody says what is imported", "trust.py", "        policy.say(f", "        str(f"),
+    T("a folder is no package", "trust.py", "spec.submodule_search_locations is None", "False"),
+    T("what is no class is public", "trust.py", " and isinstance(getattr(found, name), type)", ""),
+    of("data/test_table_ceilings.py")(
+        "numbers that texts become are not counted",
+        "data/tables.py",
+        "if most is not None and rows * len(self.columns) > most:",
+        "if False:",
+    ),
+    of("data/test_table_ceilings.py")(
+        "columns are not counted", "data/table_ceilings.py", "if count > MOST_COLUMNS:", "if False:"
+    ),
+    of("data/test_images.py")(
+        "pixels of all images are not counted", "data/images.py", "min(self.most_pixels, left)", "self.most_pixels"
+    ),
+    S(
+        "a compressed file of Arrow is loaded",
+        "data/saved_folders.py",
+        "                if _is_compressed(about):\n",
+        "                if False:\n",
+    ),
+    S(
+        "names lead out of a data set",
+        "data/saved_folders.py",
+        "if not (about.parent / name).resolve().is_relative_to(folder.resolve()):",
+        "if False:",
+    ),
+    S("examples are not counted", "data/saved_folders.py", "if len(split) > MOST_CELLS:", "if False:"),
+    S(
+        "images are names of files",
+        "data/saved_folders.py",
+        'if item is None or item.get("bytes") is None:',
+        "if False:",
+    ),
+    S(
+        "pixels of a data set are not counted",
+        "data/saved_folders.py",
+        "            if left < 0:\n",
+        "            if False:\n",
+    ),
+    of("cli/test_model_tables.py")(
+        "a record has any file read",
+        "cli/models.py",
+        '"" if own is None or reads_files() else elsewhere(own, place)',
+        '""',
+    ),
 )
 
 
@@ -379,7 +496,7 @@ def main() -> int:
     chosen = [one for one in CONDITIONS if not words or any(word in one.name for word in words)]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
-        for name in ("src", "tests"):
+        for name in ("src", "tests", "papers"):
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
         passed = set()

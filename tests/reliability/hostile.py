@@ -55,6 +55,7 @@ STEADY = 2  # rounds before the first attack
 SPARE = 8  # rounds that pass while the largest answer is sent
 ANSWER, SHORTEST = 30, 6  # seconds for an answer, at most and at least
 SHORT = 4.0  # seconds that a slow attack takes
+POLL = 0.3  # seconds between two requests of a client: each costs the SuperLink 20 ms
 
 
 # --- clients
@@ -95,7 +96,7 @@ class Client(threading.Thread):
                 with suppress(Exception):  # of an attack: the SuperLink refuses some
                     if (got := link.receive()) is not None:
                         self.answer(link, self.fetched(link, *got))
-                time.sleep(0.05)
+                time.sleep(POLL)
 
     def fetched(self, link: Link, message: Message, tree: ObjectTree) -> Message:
         run, number = message.metadata.run_id, message.metadata.message_id
@@ -318,6 +319,7 @@ class Hosted(LocalFederation):
         self.environment["PYTHONPATH"] = f"{here}:{self.environment.get('PYTHONPATH', '')}"
         self.megabytes, self.attacks, self.stopping = megabytes, attacks, threading.Event()
         self.threads, self.results = dict[int, Client](), self.folder / "run"
+        self.found: int | None = None  # the process id of the server's app
 
     def start_node(self, client: int) -> None:
         self.threads[client] = Client(self, client, self.attacks if client == HOSTILE else [])
@@ -326,15 +328,14 @@ class Hosted(LocalFederation):
     def begin(self, rounds: int) -> None:
         settings = {"roster": str(self.folder / "roster.yaml"), "folder": str(self.results), "rounds": rounds}
         settings |= {"clients": CLIENTS, "answer": ANSWER, "shortest": SHORTEST}
-        self.run(write_app(self.folder / "app"), settings)
+        app = self.folder / "app"
+        self.run(app if app.exists() else write_app(app), settings)
 
     def app(self) -> int | None:
         """Return the process id of the server's app."""
-        for pid in descendants(self.executor.pid):
-            with suppress(OSError):
-                if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return pid
-        return None
+        for pid in () if self.found else descendants(self.executor.pid):
+            self.found = next(iter(descendants(pid)), None) or self.found  # a fork of a child of the executor
+        return self.found
 
 
 def peak(pid: int | None) -> float:
@@ -359,7 +360,7 @@ def watched(federation: Hosted, rounds: int) -> dict[int, tuple[float, float]]:
                 strange.add(at)
                 with suppress(OSError):
                     attack.work(Scene(federation, None, None, b""))
-        time.sleep(0.1)
+        time.sleep(POLL)
     return memory
 
 

@@ -87,7 +87,7 @@ PLANS = {
         dataclasses.replace(
             SMALL,
             algorithm=algorithm,
-            **({} if algorithm.synchronous else {"until": Until(20), **SCATTERED}),
+            **({} if algorithm.traits.synchronous else {"until": Until(20), **SCATTERED}),
             **needed(algorithm, 20),
         )
         for algorithm in ALGORITHMS

@@ -22,6 +22,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src/phalanx"
@@ -72,6 +73,8 @@ OWN = {
     "reading.py:lines_of": "what the readers below call",
     "reading.py:unzipped": "what the readers below call",
     "reading.py:_digest": "a hash, in parts",
+    "data/image_draft.py:_seen": "the head of an image; its pixels are read by `ImageSource._read`",
+    "data/saved_folders.py:_check_images": "the header of an image whose bytes are in memory",
     "runs/seal.py:file_hash": "a hash, in parts",
     "cli/deferred.py:Deferred.options": "of the package",
     "experiments/papers/published.py:published": "of the repository",
@@ -81,29 +84,23 @@ OWN = {
     "runs/canonical.py:source": "the program that runs",
     "runs/provenance.py:sources": "the program that runs",
     "data/wikitext.py:_downloaded": "from the hub, of a known hash",
-    "data/sources.py:HuggingFace._splits": "by the package datasets, which maps its files into memory",
+    "data/sources.py:HuggingFace._splits": "by the package datasets, which maps the files that were looked at",
     "data/table_files.py:line_of": "a table that was read, in parts",
     "runs/record.py:read_lines": "the history of a run that goes on, in parts",
     "runs/checkpoint.py:_read": "the checkpoint of a run that goes on; its sizes are compared with the file's",
     "runs/checkpoint.py:_check": "a hash, in parts",
     "cli/deployment_folder.py:_start": "64 bytes",
+    "cli/deployment_folder.py:_promised": "a line of at most 100,000 bytes",
     "cli/flower.py:up": "written by this command",
     "cli/flower.py:_configured": "the app that is run",
-    "cli/flower.py:_before": "written by this command",
     "flower/audit.py:Audit.__init__": "the trail of a coordinator that goes on",
     "flower/audit.py:Audit._recall": "the trail of a coordinator that goes on",
-    "flower/certificates.py:_authority_of": "one's own keys",
-    "flower/certificates.py:_read": "one's own keys",
-    "flower/identity.py:load_key": "one's own keys",
     "flower/client.py:_load": "written by this client",
     "flower/client.py:ClientWorker.personalize": "models that the client has saved",
     "flower/served_models.py:choose": "models that the client has saved",
     "flower/demo.py:participant": "written by the demo",
-    "flower/kit.py:write_kit": "of the consortium that one describes",
-    "flower/live.py:Tail.look": "in parts",
-    "flower/live.py:lines": "of one's own run",
+    "flower/kit.py:_written": "of the consortium that one describes",
     "flower/seen.py:SeenTasks.size": "written by this client",
-    "flower/upload_counter.py:_read": "written by this client",
 }
 
 
@@ -366,7 +363,12 @@ def tables(folder):
     (folder / "wide.csv").write_text(wide)
     (folder / "blank.csv").write_text("\n \n" + wide)
     (folder / "quoted.csv").write_text(",".join(f'"c\n{k}"' for k in range(200_000)) + "\n" + "1," * 199_999 + "0\n")
-    for ending, pack in (("gz", gzip.compress), ("xz", lzma.compress)):
+    packs = [("gz", gzip.compress), ("xz", lzma.compress)]
+    if find_spec("zstandard"):
+        import zstandard
+
+        packs.append(("zst", zstandard.compress))
+    for ending, pack in packs:
         zipped(folder / f"t.csv.{ending}", b"a,y\n", b"0,1\n" * (1 << 22), 20, pack)
         zipped(folder / f"text.csv.{ending}", b"a,y\n", b"x" * (1 << 24), 60, pack)
     with zipfile.ZipFile(folder / "t.csv.zip", "w", zipfile.ZIP_DEFLATED) as file:
@@ -407,6 +409,65 @@ def examples(folder):
         file.filelist[0].file_size = 8 * GIBI  # as if it had been compressed
     np.savez(folder / "objects.npz", x=np.array([{}], dtype=object), y=np.zeros(1))
     return lambda: each(lambda path=path: refused(examples_in(path)) for path in sorted(folder.glob("*.npz")))
+
+
+@case(
+    "is compressed, as save_to_disk never does|a hole",
+    "data/saved_folders.py:check_folder",
+    "data/saved_folders.py:_check_arrow",
+)
+def saved_folders(folder):
+    import pyarrow
+
+    from phalanx.data import HuggingFace
+
+    zeros = pyarrow.table({"image": pyarrow.array([[0.0] * 1000] * 1000), "label": [0] * 1000})
+    for name, options in (("zeros", pyarrow.ipc.IpcWriteOptions(compression="zstd")), ("hole", None)):
+        for part in ("train", "test"):
+            (place := folder / name / part).mkdir(parents=True)
+            (place / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+            with pyarrow.ipc.new_stream(str(place / "data.arrow"), zeros.schema, options=options) as file:
+                file.write_table(zeros)
+        (folder / name / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    os.truncate(folder / "hole" / "train" / "data.arrow", 8 * GIBI)
+    return lambda: each(HuggingFace(str(folder / name)).load for name in ("zeros", "hole"))
+
+
+@case(
+    "a hole|larger than 1,000,000 bytes|more than 5,000,000 lines",
+    "flower/identity.py:load_key",
+    "flower/certificates.py:_read",
+    "flower/certificates.py:_authority_of",
+    "flower/live.py:lines",
+    "flower/live.py:Tail.look",
+    "flower/upload_counter.py:_read",
+    "cli/flower.py:_before",
+)
+def deployed(folder):
+    from phalanx.cli.flower import _before
+    from phalanx.flower.certificates import _authority_of, authorities_of
+    from phalanx.flower.identity import load_key
+    from phalanx.flower.live import Tail, lines
+    from phalanx.flower.upload_counter import UploadCounter
+
+    key = folder / "ca.key"
+    key.write_bytes(b"-----BEGIN PRIVATE KEY-----\n" + b"A" * 1_000_000)
+    key.chmod(0o600)
+    shutil.copy(key, folder / "ca.crt")
+    for name in ("note.json", "history.jsonl"):
+        grown(folder / name, 4 * GIBI)
+    (folder / "asked.jsonl").write_bytes(b"\n" * 5_000_001)
+
+    def read():
+        yield lambda: load_key(key)
+        yield lambda: authorities_of(folder)
+        yield lambda: _authority_of(folder, None)
+        yield lambda: lines(folder)
+        yield Tail(folder / "history.jsonl").look
+        yield lambda: UploadCounter(folder / "asked.jsonl")
+        yield lambda: _before(folder / "note.json")
+
+    return lambda: each(read())
 
 
 @case("more than 2,000,000 rows", "simulation/traces.py:read_trace")

@@ -279,8 +279,9 @@ def wrong(record: Record, steps: list[StepRecord], deployment: Deployment) -> st
     """Return what is wrong with a run that is over; empty if nothing is."""
     if _digest_of(deployment.results).read_text() != simulated(steps, deployment.folder):
         return "the last state is not that of the simulation"
-    if [line.step for line in record.history] != list(range(deployment.rounds + 1)):
-        return "steps are missing in the history, or twice"
+    numbers = [line.step for line in record.history]  # a round that nobody answered has a line, and is repeated
+    if [line.step for line in steps] != list(range(1, deployment.rounds + 1)) or numbers != [0, *sorted(numbers[1:])]:
+        return f"steps are missing in the history, twice, or in another order: {numbers}"
     events = Counter(entry.event for entry in read(deployment.results / "audit.jsonl"))
     if events["enrolled"] != CLIENTS or events["ended"] < 1:
         return f"the audit trail has {dict(events)}"

@@ -131,8 +131,8 @@ def carried_out(algorithm: Algorithm, steps: int, folder: Path, observers: Seque
         model = FlatModule(MLP(()).build((2,), 2))
     data = dict.fromkeys(range(CLIENTS), Dataset(torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64), 2))
     transport = Simulation(algorithm, Noise(model, LocalSGD(), 0), data, latency=Lognormal(sigma=0.5, each_turn=True))
-    own = (lambda model, version: torch.full((D,), 0.01)) if algorithm.needs_reference else None
-    history = History(algorithm.observed, path=folder / "history.jsonl")
+    own = (lambda model, version: torch.full((D,), 0.01)) if algorithm.traits.needs_reference else None
+    history = History(algorithm.traits.observed, path=folder / "history.jsonl")
     with history:
         phalanx.run(
             algorithm,
@@ -163,7 +163,7 @@ def main() -> int:
     for name in options.algorithms:
         number, algorithm = next((k, a) for k, a in enumerate(ALGORITHMS) if type(a).__name__ == name)
         answers = processes.Queue()
-        steps = options.rounds if algorithm.synchronous else options.arrivals
+        steps = options.rounds if algorithm.traits.synchronous else options.arrivals
         child = processes.Process(target=soaked, args=(number, steps, answers))
         child.start()
         child.join()

@@ -23,6 +23,7 @@ from phalanx.reading import (
     _Loader,
     contents,
     from_json,
+    lines_of,
     load,
     unzipped,
 )
@@ -32,6 +33,7 @@ from phalanx.runs.record import Record
 from phalanx.runs.seal import SEAL
 from phalanx.runs.updates import LARGEST_STEP, read_kept
 from phalanx.runs.verification import verify
+from phalanx.simulation.traces import read_trace
 
 GIBI = 1 << 30
 SIZES = {
@@ -180,6 +182,7 @@ def test_depth_is_that_of_lists_and_mappings_and_not_of_text():
     assert len(from_json(b"[" + b"[]," * 1000 + b"[]]", list)) == 1001
 
 
+@pytest.mark.slow
 def test_reading_yaml_takes_time_in_proportion_to_its_keys():
     """Comparing each key with each other one took 45 s for as many as a file may hold."""
     text = "".join(f"a{k}: 1\n" for k in range(MOST // 2 - 10))
@@ -200,3 +203,73 @@ def test_reading_yaml_takes_time_in_proportion_to_its_keys():
     assert len(loader.construct_mapping(node)) == 1000
     assert len(compared) < 10_000
     assert len(load(text)) == MOST // 2 - 10
+
+
+def test_lines_and_lists_are_counted(tmp_path, monkeypatch):
+    """As where they are millions, which `outside.py` tries."""
+    monkeypatch.setattr("phalanx.reading.MOST_LINES", 3)
+    (tmp_path / "lines").write_bytes(b"\n" * 4)
+    with pytest.raises(ValueError, match="holds more than 3 lines"):
+        lines_of(tmp_path / "lines")
+    (tmp_path / "packed").write_bytes(gzip.compress(b"\n" * 4))
+    with pytest.raises(ValueError, match="holds more than 3 lines"):
+        unzipped(tmp_path / "packed", 100)
+    (tmp_path / "lines").write_bytes(b"\n" * 3)
+    assert lines_of(tmp_path / "lines") == b"\n" * 3
+    monkeypatch.setattr("phalanx.reading.MOST_LISTS", DEEPEST)
+    assert len(from_json(b"[" + b"[]," * (DEEPEST - 2) + b"[]]", list)) == DEEPEST - 1
+    with pytest.raises(ValueError, match=f"holds more than {DEEPEST} lists or mappings"):
+        from_json(b"[" + b"[]," * DEEPEST + b"[]]", list)
+
+
+def test_lines_of_a_sealed_folder_are_counted(folder, monkeypatch):
+    simulate(Run(clients=3, model=MLP(()), until=Until(steps=1)), folder=folder)
+    monkeypatch.setattr("phalanx.runs.seal.MOST_LINES", 3)
+    (folder / "history.jsonl").write_bytes(b"\n" * 4)
+    assert [one.text for one in verify(folder).findings] == [
+        "history.jsonl has more than 3 lines, which no file of its kind has"
+    ]
+
+
+def test_what_a_model_says_about_its_tensors_has_a_ceiling(folder, monkeypatch):
+    monkeypatch.setattr("phalanx.runs.models.LARGEST_HEADER", 10)
+    with pytest.raises(ValueError, match="it says more than 10 bytes about its tensors"):
+        Record.load(folder).model()
+    monkeypatch.setattr("phalanx.runs.models.LARGEST_MODEL", 10)
+    with pytest.raises(ValueError, match=r"model\.safetensors is larger than 10 bytes"):
+        Record.load(folder).model()
+
+
+def test_rows_of_a_trace_are_counted(tmp_path, monkeypatch):
+    (tmp_path / "trace.csv").write_text("client,seconds\n" + "0,1\n" * 4)
+    monkeypatch.setattr("phalanx.simulation.traces.MOST_ROWS", 4)
+    assert len(read_trace(str(tmp_path / "trace.csv"), ["client", "seconds"]).rows) == 4
+    monkeypatch.setattr("phalanx.simulation.traces.MOST_ROWS", 3)
+    with pytest.raises(ValueError, match="has more than 3 rows"):
+        read_trace(str(tmp_path / "trace.csv"), ["client", "seconds"])
+
+
+def test_keys_and_certificates_have_a_ceiling(tmp_path, monkeypatch):
+    pytest.importorskip("cryptography")
+    from phalanx.flower.certificates import _authority_of, authorities_of, make_certificates
+    from phalanx.flower.identity import load_key, new_key
+
+    make_certificates(tmp_path, ["127.0.0.1"])
+    new_key(tmp_path / "client.pem")
+    monkeypatch.setattr("phalanx.flower.identity.LARGEST_KEY", 100)
+    monkeypatch.setattr("phalanx.flower.certificates.LARGEST_KEY", 100)
+    for name, read in (
+        ("client.pem", lambda: load_key(tmp_path / "client.pem")),
+        ("ca.crt", lambda: authorities_of(tmp_path)),
+        ("ca.key", lambda: _authority_of(tmp_path, None)),
+    ):
+        with pytest.raises(ValueError, match=f"{name} is larger than 100 bytes"):
+            read()
+
+
+def test_a_history_that_is_watched_is_a_file(tmp_path):
+    live = pytest.importorskip("phalanx.flower.live")
+    os.mkfifo(tmp_path / "history.jsonl")
+    for look in (live.Tail(tmp_path / "history.jsonl").look, lambda: live.lines(tmp_path)):
+        with pytest.raises(ValueError, match="is no file"):
+            look()

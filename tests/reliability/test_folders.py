@@ -51,6 +51,7 @@ def test_a_second_run_in_a_folder_is_refused_and_the_first_is_whole(tmp_path):
     assert not (tmp_path / "run" / LOCK).exists()
 
 
+@pytest.mark.slow
 def test_a_process_that_holds_a_folder_and_is_killed_leaves_it_free(tmp_path):
     script = (
         "import sys, pathlib; from phalanx.runs.lock import exclusive\n"
@@ -192,7 +193,7 @@ def test_the_report_says_of_which_file_the_disk_is_full(received, monkeypatch, c
     monkeypatch.setattr("os.replace", full)
     monkeypatch.setattr("pathlib.Path.replace", full)
     assert main(["report", str(received)]) == 2
-    assert f"{received / 'report.html'}: No space left on device." in capsys.readouterr().err
+    assert f"{received / 'report.html'} has no room: its disk is full" in capsys.readouterr().err
 
 
 def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path):

@@ -100,7 +100,7 @@ class Server(RuleBasedStateMachine):
     def begin(self):
         self.wire, self.excluded, self.pending, self.next_client = Wire(), set(), set(), FIRST
         own = server_reference(
-            self.algorithm, (lambda *_: torch.full((D,), 0.1)) if self.algorithm.needs_reference else None
+            self.algorithm, (lambda *_: torch.full((D,), 0.1)) if self.algorithm.traits.needs_reference else None
         )
         model = torch.zeros(D)
         self.loop = ServerLoop(
@@ -168,7 +168,7 @@ class Server(RuleBasedStateMachine):
         self.next_client += 1
         self.happens(Arrivals(joined={client: size}), set())
         joined = client in self.loop.ledger.enrolled
-        assert joined == (self.algorithm.can_join and size in (10, 1))
+        assert joined == (self.algorithm.traits.can_join and size in (10, 1))
         assert torch.equal(self.state.model, before.model)
         assert (client in self.wire.open) == joined, "who joins gets a download at once"
 

@@ -5,15 +5,18 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from phalanx import Run, Until, simulate
-from phalanx.cli.main import COMMANDS, GROUPS
+from phalanx.cli.main import COMMANDS, GROUPS, main
+from phalanx.data import CSV, Digits, HeldOut, HuggingFace, ImageFolder, ImageTable
 from phalanx.models import MLP
 from phalanx.runs.canonical import digest, import_path
 from phalanx.runs.models import SavedModels
+from phalanx.runs.new_rows import elsewhere, own_files
 from phalanx.runs.record import Record
 from phalanx.runs.seal import SEAL
 from phalanx.trust import UntrustedError, announcing, named, reading
@@ -114,6 +117,7 @@ def commands(where):
         "key": "ed25519:" + "A" * 43 + "=", "data": where / "sizes.csv", "subject": "Median",
         "files": where / "sizes.csv", "target": "size", "schema": where / "schema.json", "table": where / "sizes.csv",
         "statistics": where / "site.json", "superlink": "127.0.0.1:9",
+        "runtime_api_address": "127.0.0.1:9", "superexec_auth_secret_file": where / "none",
         "consortium": where / "none.yaml", "root_certificates": where / "none.crt",
         "auth_supernode_private_key": where / "none", "node_config": "key='none.pem'",
         "coordinator": "ed25519:" + "A" * 43 + "=", "request": where / "request.json",
@@ -138,7 +142,7 @@ def watched(where, named_commands):
     """What each command did, in a process of its own in that folder."""
     (where / "jobs.json").write_text(json.dumps({"allowed": [str(where)], "commands": named_commands}))
     script, own = Path(__file__).with_name("watched.py"), {"PHALANX_DATA": str(where), "TMPDIR": str(where)}
-    command, how = [sys.executable, script, "jobs.json"], {"capture_output": True, "text": True, "timeout": 240}
+    command, how = [sys.executable, script, "jobs.json"], {"capture_output": True, "text": True, "timeout": 900}
     ended = subprocess.run(command, cwd=where, env=os.environ | own, check=False, **how)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
@@ -179,6 +183,7 @@ def test_forged_records_run_nothing(done, received):
         assert status == {"report": 0, "compare": 0, "evaluate": evaluated, "export": 0}, found
 
 
+@pytest.mark.slow
 def test_trust_says_what_it_imports_before(done, received):
     jobs = {}
     for forgery in FORGERIES[:3]:
@@ -192,6 +197,7 @@ def test_trust_says_what_it_imports_before(done, received):
     assert (received / "marker").exists(), "the test would see what the one above must not do"
 
 
+@pytest.mark.slow
 def test_files_of_ones_own_say_what_they_import_before(received):
     config, call = {"algorithm": FORGED, "clients": 3}, {"model": CALL, "clients": 3}
     (received / "config.yaml").write_text(json.dumps(config))
@@ -204,6 +210,54 @@ def test_files_of_ones_own_say_what_they_import_before(received):
     assert "os.system must be a subclass of torch.nn.Module" in found["call"]["err"]
 
 
+def test_what_a_record_may_have_read_lies_in_the_current_or_the_data_folder(tmp_path, monkeypatch):
+    here, data = tmp_path / "here", tmp_path / "data"
+    for folder in (here, data, here / "saved"):
+        folder.mkdir()
+    (here / "t.csv").write_text("y\n1\n")
+    (here / "link.csv").symlink_to("/etc/hostname")
+    (here / "saved" / "dataset_dict.json").write_text("{}")
+    monkeypatch.chdir(here)
+    near = (CSV("t.csv", "y"), CSV("t.csv", "y", test="none.csv"), CSV(str(here / "t.csv"), "y"), ImageFolder("saved"),
+            CSV(str(data / "t.csv"), "y"), HuggingFace("saved"), HeldOut(CSV("t.csv", "y")), Digits())  # fmt: skip
+    assert [elsewhere(source, data) for source in near] == [""] * len(near)
+    far = ("/etc/hostname", "../data/t.csv", "link.csv", "*.csv", str(tmp_path / "other.csv"), "saved/../../x")
+    sources = [CSV(path, "y") for path in far] + [CSV("t.csv", "y", test="/etc/hostname"), ImageTable("../t.csv")]
+    sources += [HeldOut(CSV("/etc/hostname", "y")), HuggingFace("/etc"), HuggingFace("somebody/data")]
+    assert all(elsewhere(source, data) for source in sources)
+    assert elsewhere(HuggingFace("somebody/data"), data) == "the data set somebody/data of the Hugging Face hub"
+
+
+def test_nobody_looks_for_a_file_on_another_machine_or_for_all_files_that_a_record_names(done, tmp_path, monkeypatch):
+    """Windows would ask that machine, and say who is here; a pattern may match millions."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("t.csv").touch()
+    far = ("//machine/share/t.csv", "\\\\machine/../../../share/t.csv", "../*.csv", "/*/*/*/*")
+    names = [CSV(path, "y").path for path in ("t.csv", *far)]
+    config = {"data": {"class_path": "CSV", "init_args": {"test": names}}}
+    record = replace(Record.load(done), config=config)
+    looked, here = set(), Path.cwd().resolve()
+    for name in ("stat", "lstat", "scandir", "listdir"):
+        made = getattr(os, name)
+
+        def noted(path, *rest, made=made, **how):
+            looked.add(str(here / path))
+            return made(path, *rest, **how)
+
+        monkeypatch.setattr(os, name, noted)
+    found = [*own_files(record, tmp_path / "data")]
+    monkeypatch.undo()
+    assert found == [here / "t.csv", *(Path(os.path.normpath(here / path)) for path in far)]
+    assert {path for path in looked if not (path.startswith(str(here)) or str(here).startswith(path))} == set()
+    assert str(here / "t.csv") in looked
+
+
+def test_a_file_that_is_checked_is_said_before_it_is_imported(received):
+    found = watched(received, {"check": ["check", "hostile.py:Boom"], "papers": ["reproduce", "--package", "hostile"]})
+    assert [report["noted"] for report in found.values()] == [[["import", "hostile", True]]] * 2
+
+
 def test_public_classes_are_all_that_reading_needs():
     kinds = [kind for kind in classes() if kind.__module__.startswith("phalanx.")]
     assert len(kinds) > 150
@@ -213,15 +267,17 @@ def test_public_classes_are_all_that_reading_needs():
 
 @pytest.mark.parametrize(
     "path",
-    ["os.system", "phalanx.models.module.inspect", "phalanx.cli.main.main", "phalanx.simulate",
+    ["os.system", "phalanx.__main__.main", "phalanx.models.module.inspect", "phalanx.cli.main.main", "phalanx.simulate",
      "phalanx.data.published_files.os", "phalanx..Run",
      "phalanx.models.", "papers.catalyst.LabelGroups", "phalanx_extra.Run", "builtins.eval"],
 )  # fmt: skip
-def test_reading_imports_nothing_else(path):
+def test_reading_imports_nothing_else(path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "phalanx.__main__", raising=False)  # an earlier test may have imported it
     loaded = {*sys.modules}
     with reading(), pytest.raises(UntrustedError, match="no public class of Phalanx"):
         named(path)
-    assert {name for name in {*sys.modules} - loaded if not name.startswith("phalanx")} == set()
+    new = {*sys.modules} - loaded
+    assert {name for name in new if not name.startswith("phalanx") or name == "phalanx.__main__"} == set()
     with reading(), reading(trust=True), pytest.raises(UntrustedError):  # nothing within is trusted more
         named(path)
 
@@ -242,3 +298,15 @@ def test_what_is_imported_is_said_once():
     with announcing(said.append):
         assert [named("json.JSONDecoder") for _ in range(2)] == [json.JSONDecoder] * 2
     assert said == ["The module json is imported, which runs its code."]
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r", "\x0b", "\x1b[2J", "\x85", "\u2028", "\u202e", "\x1b]0;x\x07"])
+@pytest.mark.parametrize("command", ["verify", "doctor --folder"])
+def test_the_name_of_a_file_forges_no_line(sign, command, done, tmp_path, capsys):
+    shutil.copytree(done, tmp_path / "run")
+    (tmp_path / "run" / f"x{sign}Forged: line. {sign}.npz").touch()
+    assert main([*command.split(), str(tmp_path / "run")]) in (0, 1)
+    said = capsys.readouterr().out
+    assert not [line for line in said.splitlines() if line.startswith("Forged: line. ")]
+    assert "Forged: line. \\" in said, "it is shown"
+    assert sign == "\n" or sign not in said

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 
 HARMFUL = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen", "socket.")
@@ -42,6 +43,9 @@ class Watch:
                 status = main(command)
             except SystemExit as end:
                 status = end.code
+            except Exception as error:  # which a user would see as a traceback
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                status = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
         self.on = False
         return {"status": status, "out": out.getvalue(), "err": self.err.getvalue(), "noted": self.noted}
 
@@ -57,6 +61,9 @@ allowed += ("/proc/", "/sys/", "/dev/null", "/dev/urandom", "/usr/share/zoneinfo
 allowed += (str(Path.home() / ".cache"),)  # of matplotlib
 sys.path[:] = ["", *sys.path[1:]]  # as `python -m phalanx` has it
 from phalanx.cli.main import main  # noqa: E402
+
+with contextlib.suppress(ImportError):
+    import urllib3  # noqa: F401  (it binds a socket to see whether there is IPv6)
 
 watch = Watch()
 sys.addaudithook(watch.hook)

@@ -167,6 +167,7 @@ def test_what_waits_is_neither_accepted_nor_filtered() -> None:
     assert (ledger.times["accepted", 0], ledger.times["filtered", 1]) == (1, 0)
 
 
+@pytest.mark.slow
 def test_page_has_them_where_there_are_ages_only() -> None:
     new = ("Ages of the updates", "Shares of the updates", "Tasks over time", "Verdicts on late updates",
            "Time to accuracy")  # fmt: skip

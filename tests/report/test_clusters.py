@@ -115,6 +115,7 @@ def test_run_without_a_split_has_curves_and_no_tree() -> None:
     assert "No cluster was split in this run." in alpha.caption
 
 
+@pytest.mark.slow
 def test_page_has_them_where_there_are_clusters_only() -> None:
     page = render([records.make_clusters(100, 12)], "t")
     assert all(title in page for title in TITLES)

@@ -75,8 +75,10 @@ def test_the_table_of_the_page(clients):
     assert [cell.text for cell in cells] == ["12", "1.5 %", "2.5 %", "1.5 %", "2.5 %", "1.7", "3", "3"]
     truth, cells, excluded = found.rows[clients - 1]
     assert (truth, excluded, cells[-1].text) == ("Byzantine", 1, "1")
+    records.alter(record, 2, name="Lyon")
     page = render([record], "Reports")
     assert page.count("What clients reported") == 1
+    assert page.count("2 <small>Lyon</small>") == 2, "in the table of reports, and in that of clients"
     assert "no algorithm uses it, and of an attacker it can be anything" in page
     assert "What clients reported" not in render([records.make("Median", attacked=False, clients=6, steps=3)], "None")
 

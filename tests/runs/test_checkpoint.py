@@ -139,7 +139,7 @@ LOSSES = {
     "until": Until(12),
 }
 OF_ALGORITHMS = {
-    str(algorithm): {**({} if algorithm.synchronous else ARRIVALS), "algorithm": algorithm, **needed(algorithm)}
+    str(algorithm): {**({} if algorithm.traits.synchronous else ARRIVALS), "algorithm": algorithm, **needed(algorithm)}
     for algorithm in ALGORITHMS
 }
 PLANS = {
@@ -209,7 +209,7 @@ every_plan = pytest.mark.parametrize(
 def carried_out(plan, on_snapshot=None, resume=None, lines=()):
     """The last state, what the transport has under way then, and the history."""
     federation = Federation(plan)
-    history = History(plan.algorithm.observed, federation.measure, lines=lines)
+    history = History(plan.algorithm.traits.observed, federation.measure, lines=lines)
     state = phalanx.run(
         plan.algorithm,
         federation.transport,

@@ -189,6 +189,6 @@ def test_an_algorithm_that_cannot_take_in_anybody_says_so():
     assert "RFFL cannot take in client 1, which came after the run had begun" in seen[1].invalid[1]
     assert (state.version, state.reputation.keys()) == (2, {0})
     assert Arrivals().joined == {}
-    assert not FedAvg().remembers
-    assert not Permuted(FedAvg()).remembers
+    assert not FedAvg().traits.remembers
+    assert not Permuted(FedAvg()).traits.remembers
     assert issubclass(ClusteredFL, Algorithm)

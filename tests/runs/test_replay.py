@@ -64,7 +64,7 @@ PLANS = {name: {"algorithm": algorithm} for name, algorithm in ALGORITHMS.items(
 @pytest.mark.parametrize("name", PLANS)
 def test_the_runs_own_algorithm_comes_to_the_same_bytes(name, tmp_path):
     options = dict(PLANS[name])
-    if options["algorithm"].needs_reference:
+    if options["algorithm"].traits.needs_reference:
         options["server_examples"] = 12
     plan = Run(**{f: getattr(FEW, f) for f in ("data", "clients", "model", "training", "until")}, **options)
     record = simulate(plan, folder=tmp_path, keep_updates=True)

@@ -99,6 +99,7 @@ def keeper(model, vector, folder):
     return ModelKeeper(model, lambda *_: served, folder, settings=SavedModels(), identity="x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_each_network_comes_back_with_the_same_values(name, tmp_path):
     """Also its buffers, which the vector holds (running averages) or does not (counts of batches)."""
@@ -119,6 +120,7 @@ def test_each_network_comes_back_with_the_same_values(name, tmp_path):
     assert architecture_of(record.config["model"]) == kind
 
 
+@pytest.mark.slow
 def test_frozen_buffers_are_those_of_the_beginning(tmp_path):
     kind, data = NETWORKS["ResNet18"]
     plan = dataclasses.replace(

@@ -298,6 +298,7 @@ def stop_at(progress, step):
 # --- the current folder
 
 
+@pytest.mark.slow
 def test_a_file_in_the_current_folder_does_not_take_the_place_of_a_package(tmp_path, monkeypatch):
     """Of a module that is not installed neither: it is found only where a class of one's own is named."""
     simulate(Run(clients=3, until=Until(1)), folder=tmp_path / "run")

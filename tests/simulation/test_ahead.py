@@ -109,7 +109,7 @@ class LazyExecutors:
 
 @pytest.mark.parametrize("algorithm", ASYNCHRONOUS, ids=repr)
 def test_every_algorithm_has_the_history_of_clients_that_train_at_once(algorithm):
-    plan = replace(SMALL, algorithm=algorithm, server_examples=20 * algorithm.needs_reference)
+    plan = replace(SMALL, algorithm=algorithm, server_examples=20 * algorithm.traits.needs_reference)
     assert simulate(plan, executors=LazyExecutors()).history == simulate(plan).history
 
 

@@ -90,7 +90,7 @@ def made(plan):
         del options["attack"]
     else:
         options["byzantine"] = frozenset({0})
-    if options["deadline"] is not None and plan["algorithm"].synchronous:
+    if options["deadline"] is not None and plan["algorithm"].traits.synchronous:
         options["deadline"] = Deadline(options["deadline"].seconds, plan["grace"])
     return federation(plan["algorithm"], plan["clients"], **options)
 

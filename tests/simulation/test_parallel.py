@@ -98,6 +98,7 @@ def test_a_process_that_dies_changes_nothing_but_the_speed(monkeypatch):
     assert metrics(record) == metrics(simulate(plan(6)))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say whether a process is stopped")
 def test_a_process_that_is_stopped_is_named_and_changes_nothing_but_the_speed(monkeypatch):
     give, given = Learners.give, []

@@ -8,6 +8,7 @@ import torch
 import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import Attack, Gaussian, Rescale
+from phalanx.attacks.attack import AttackTraits
 from phalanx.core import Algorithm, InfeasibleError, Local, Until
 from phalanx.data import Dataset
 from phalanx.engine import LoopSettings
@@ -103,14 +104,14 @@ def test_an_attack_sees_its_own_update_and_forges_it():
 
 def test_an_omniscient_attack_knows_every_honest_update_of_its_round_and_in_flight():
     class Spy(Attack):
-        omniscient = True
+        traits = AttackTraits(omniscient=True)
 
         def forge(self, update, knowledge, rng):
             seen.append((knowledge.honest.clone(), set(knowledge.byzantine)))
             return knowledge.honest.mean(0)
 
     class Blind(Spy):
-        omniscient = False
+        traits = AttackTraits()
 
         def forge(self, update, knowledge, rng):
             assert knowledge is None

@@ -1,7 +1,6 @@
 """Times, absences and the server's examples in a `Run`: what is refused, what is written down, what goes on."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import pytest
 import torch
@@ -30,9 +29,11 @@ BUSY = replace(
 class Guided(FedAsync):
     """FedAsync that adds a tenth of the server's own change."""
 
-    needs_reference: ClassVar[bool] = True
-
     reference_every: int = 3
+
+    @property
+    def traits(self):
+        return super().traits._replace(reference_every=self.reference_every)
 
     def step(self, state, updates):
         state, ready = super().step(state, updates)

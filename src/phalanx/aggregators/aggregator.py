@@ -122,7 +122,7 @@ class Aggregator(CheckedFields, ABC):
         """Return how far f attackers could have moved the result.
 
         The question: f of these rows are replaced by anything, the others and all weights stay.  How far does the
-        result move at most?  `docs/influence.md` says for which rules the answer is exact, a bound, or unknown.
+        result move at most?  `docs/rules.md` says for which rules the answer is exact, a bound, or unknown.
 
         Args:
             deltas: as in a call.

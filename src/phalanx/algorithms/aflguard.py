@@ -19,7 +19,7 @@ Where the paper leaves a choice:
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from typing_extensions import override
@@ -27,7 +27,7 @@ from typing_extensions import override
 from phalanx.algorithms.arrivals import one_by_one
 from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.zeno import own_change
-from phalanx.core import Algorithm, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat, PositiveInt
 
 
@@ -53,13 +53,14 @@ class AFLGuard(Algorithm[AFLGuardState]):
         reference_every: number of versions for which the result of the server's own training is used.
     """
 
-    synchronous: ClassVar[bool] = False
-    can_join: ClassVar[bool] = True
-    needs_reference: ClassVar[bool] = True
-
     radius: PositiveFloat = 1.5
     server_lr: PositiveFloat = 0.2
     reference_every: PositiveInt = 1
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(synchronous=False, can_join=True, reference_every=self.reference_every)
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AFLGuardState, Set[int]]:

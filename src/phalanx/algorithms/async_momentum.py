@@ -18,7 +18,7 @@ gradient.  Deviations, and what could not be read: abstract and program were at 
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from msgspec import Meta
@@ -28,7 +28,8 @@ from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.momentum import MomentumClient
-from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import drift
+from phalanx.core import InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.promises.promise_watch import combine
 
@@ -64,14 +65,16 @@ class AsyncMomentum(MomentumClient[AsyncMomentumState]):
         start: clients that must have answered before the first step; null for more than half of them.
     """
 
-    synchronous: ClassVar[bool] = False
-    can_join: ClassVar[bool] = True
-
     aggregate: Aggregator = Median()
     momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
     server_lr: PositiveFloat = 0.1
     weight_by: WeightBy = "answers"
     start: PositiveInt | None = None
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(synchronous=False, can_join=True)
 
     @property
     @override
@@ -153,5 +156,6 @@ class AsyncMomentum(MomentumClient[AsyncMomentumState]):
                 larger="raise start",
                 chosen="arrival",
                 unproven="" if self.weight_by == "clients" else fast,
+                beyond=drift("Honest entries are of momenta, of each client the last.", self.rule, self.server_lr),
             ),
         )

@@ -49,7 +49,7 @@ from phalanx.algorithms.reputation import (
 )
 from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.running import GONE, TICK, Clipped, LastSent, Ranked, Shares, Slots
-from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.promises.promise_watch import combine
@@ -106,9 +106,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
             compared.
     """
 
-    synchronous: ClassVar[bool] = False
     unsent: ClassVar[None] = None  # see above
-    observed: ClassVar[tuple[str, ...]] = ("reputation", "threshold")
 
     fade: Annotated[float, Meta(ge=0, lt=1, description="at 1 reputations would never leave zero")] = 0.8
     threshold: Annotated[float, Meta(ge=0, lt=1, description="it is a share of 1 / |R|")] = 1 / 3
@@ -117,6 +115,11 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
     allocation: Allocation = Whole()
     own: Own = "subtracted"
     aggregate: Aggregator = Mean()
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(synchronous=False, observed=("reputation", "threshold"))
 
     # Role: server
 

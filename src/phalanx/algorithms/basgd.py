@@ -34,7 +34,7 @@ Where the papers leave a choice:
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from msgspec import Meta
@@ -45,7 +45,7 @@ from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.momentum import MomentumClient
 from phalanx.algorithms.rounds import Weighted, relative_weights, weigh_all
-from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict, lost_verdicts
+from phalanx.core import InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict, lost_verdicts
 from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
@@ -103,9 +103,6 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
         preprocess: makes weights of the reported sizes within a buffer; all are equal in the paper.
     """
 
-    synchronous: ClassVar[bool] = False
-    observed: ClassVar[tuple[str, ...]] = ("filled",)
-
     buffers: PositiveInt = 3
     aggregate: Aggregator = Median()
     server_lr: PositiveFloat = 1.0
@@ -115,6 +112,11 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
     forgets_first: bool = False
     momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     preprocess: Preprocess = Ignore()
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(synchronous=False, observed=("filled",))
 
     @override
     def __post_init__(self) -> None:

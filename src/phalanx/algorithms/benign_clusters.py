@@ -19,7 +19,7 @@ Deviations from the paper, which says nothing of the two together:
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from jaxtyping import Float
 from msgspec import Meta
@@ -31,7 +31,7 @@ from phalanx.algorithms.byzantine_cfl import AboveNoise, IfUnlike, resolved_thre
 from phalanx.algorithms.clustered_fl import ClusteredFL, ClusteredFLState, Look
 from phalanx.algorithms.rounds import no_proof
 from phalanx.clustering.tree import Node, Tree
-from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity
 from phalanx.weighting import Preprocess
 from phalanx.wording import plural
@@ -98,23 +98,20 @@ class BenignClusters(Algorithm[BenignClustersState]):
         exclusion: which of the clients without peers are excluded, and not only left out of a round.
     """
 
-    observed: ClassVar[tuple[str, ...]] = (
-        "clusters",
-        "parents",
-        "born",
-        "norms",
-        "separation",
-        "excluded",
-        "threshold",
-    )
-    can_join: ClassVar[bool] = True
-
     f: Annotated[int, Meta(ge=1, description="without attackers choose ClusteredFL")] = 2
     regular: ClusteredFL = ClusteredFL()
     threshold: Annotated[float, Meta(ge=-1, lt=1, description="it is compared with a cosine")] | AboveNoise = (
         AboveNoise()
     )
     exclusion: IfUnlike = IfUnlike(gap=0.25)
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(
+            observed=("clusters", "parents", "born", "norms", "separation", "excluded", "threshold"),
+            can_join=True,
+        )
 
     @property
     @override

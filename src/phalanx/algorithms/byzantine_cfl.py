@@ -35,7 +35,7 @@ import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -46,7 +46,7 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.clustering import bipartition, cross_similarity
-from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import CheckedFields, PositiveInt
 from phalanx.numerics.linalg import cosine_similarity
 from phalanx.promises.promise_watch import combine
@@ -193,15 +193,17 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
             while the rest is left out of the round only; `AtOnce` all of them, as in the paper.
     """
 
-    observed: ClassVar[tuple[str, ...]] = ("alpha_cross", "threshold")
-    can_join: ClassVar[bool] = True
-
     threshold: Annotated[float, Meta(ge=-1, lt=1, description="it is compared with a cosine")] | AboveNoise = 0.02
     until_stable: bool = False
     retest_after: PositiveInt | None = None
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
     exclusion: AtOnce | IfUnlike = IfUnlike()
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(observed=("alpha_cross", "threshold"), can_join=True)
 
     @classmethod
     def as_published(cls) -> "ByzantineCFL":

@@ -42,7 +42,7 @@ of late updates are those of other clients.
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from msgspec import Meta
@@ -68,6 +68,7 @@ from phalanx.core import (
     Pool,
     Setting,
     TooFewError,
+    Traits,
     Updates,
     Vector,
     Verdict,
@@ -170,9 +171,6 @@ class Catalyst(Weighted[CatalystState]):
             and used like these if they are admitted.
     """
 
-    synchronous: ClassVar[bool] = False
-    observed: ClassVar[tuple[str, ...]] = ("waiting", "late", "kept", "decided")
-
     f: NonNegativeInt
     window: PositiveInt = 5
     quorum: int | None = None
@@ -184,6 +182,11 @@ class Catalyst(Weighted[CatalystState]):
     judge_late: bool = True
     least_age: Annotated[int, Meta(ge=1, description="age 0 is not late")] = 1
     second_look: bool = False
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(synchronous=False, observed=("waiting", "late", "kept", "decided"))
 
     @override
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ from phalanx.algorithms.hidden import Hidden
 from phalanx.algorithms.private import Noisy, Private
 from phalanx.algorithms.server_optimizers import ServerOptimizer
 from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts, Wrapper
-from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Traits, Updates, Vector
 from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.rng import Entropy, numpy_generator
@@ -93,9 +93,10 @@ class CentrallyPrivate(OneModelWrapper, Noisy):
 
     @property
     @override
-    def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
-        """See `Algorithm`: the algorithm's, and the norm."""
-        return (*self.algorithm.observed, "norm")
+    def traits(self) -> Traits:
+        """See `Algorithm`: it shows the norm, too."""
+        inner = super().traits
+        return inner._replace(observed=(*inner.observed, "norm"))
 
     # Role: server
 

@@ -58,7 +58,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -67,21 +67,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Mean
-from phalanx.algorithms.rounds import verdicts_of, weights_of
+from phalanx.algorithms.rounds import UNBOUNDED, drift, verdicts_of, weights_of
 from phalanx.clustering import Memory, Peel, bipartition, cross_similarity, odd_groups, profile_similarity
 from phalanx.clustering.memory import Remembered, recalled
 from phalanx.clustering.tree import Edges, Sent, Tree, spread
-from phalanx.core import (
-    Algorithm,
-    InfeasibleError,
-    Matrix,
-    Pool,
-    Setting,
-    Updates,
-    Vector,
-    Verdict,
-    Weights,
-)
+from phalanx.core import Algorithm, InfeasibleError, Matrix, Pool, Setting, Traits, Updates, Vector, Verdict, Weights
 from phalanx.fields import INFINITE, CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.numerics.linalg import cosines_of, gram, norms
 from phalanx.promises.promise_watch import combine
@@ -273,11 +263,6 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         preprocess: makes weights of the reported sizes within each cluster; all are equal in Algorithm 5.
     """
 
-    observed: ClassVar[tuple[str, ...]] = (
-        "clusters", "parents", "born", "newcomers", "norms", "scale", "separation", "similarity",
-    )  # fmt: skip
-    can_join: ClassVar[bool] = True
-
     eps1: Annotated[float, Meta(gt=0), INFINITE] | Relative = Relative(0.4)
     eps2: Annotated[float, Meta(ge=0), INFINITE] | Relative = Relative(0.6)
     gamma_max: Annotated[float, Meta(ge=0, lt=1)] = 0.0
@@ -295,6 +280,14 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     memory: Memory | None = Memory()
     peel: Peel | None = None
     compare: Compared = "cosines"
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(
+            observed=("clusters", "parents", "born", "newcomers", "norms", "scale", "separation", "similarity"),
+            can_join=True,
+        )
 
     @classmethod
     def as_published(cls) -> "ClusteredFL":
@@ -710,6 +703,8 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         """See `Algorithm`: a cluster, of whose clients any number can report."""
         part = setting.lossy or setting.drawn  # of the clients can report
         sure = not (part or self.peel)
+        reuse = self.memory.reuse if self.memory and part else 0
+        old = f"Updates count that are up to {plural(reuse, 'round')} old. " if reuse else ""
         return (
             Pool(
                 "cluster",
@@ -720,7 +715,8 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
                 "raise min_part_size" if sure else "have all clients take part in each round",
                 chosen="updates",
                 parted=True,
-                versions=1 + self.memory.reuse if self.memory and part else 1,
+                versions=1 + reuse,
+                beyond=drift(f"{old}{UNBOUNDED}", self.rule),
             ),
         )
 

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.aggregator import check_rows
-from phalanx.algorithms.rounds import Weighted
+from phalanx.algorithms.rounds import Weighted, drift
 from phalanx.core import Pool, Setting, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat
 from phalanx.promises.promise_watch import combine
@@ -115,7 +115,9 @@ class DeMoA(Weighted[DeMoAState]):
     def pools(self, setting: Setting, state: DeMoAState | None = None) -> tuple[Pool, ...]:
         """See `Algorithm`: all clients, whoever takes part."""
         n = setting.clients
-        return (Pool("set of momenta", self.rule, n, n, self.preprocess, "have more clients"),)
+        of = "Honest entries are of momenta, of absent clients the last, and zero before the first."
+        beyond = drift(of, self.rule, self.server_lr)
+        return (Pool("set of momenta", self.rule, n, n, self.preprocess, "have more clients", beyond=beyond),)
 
 
 def _verdict(share: float, why: str) -> Verdict:

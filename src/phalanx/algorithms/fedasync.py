@@ -14,7 +14,7 @@ Where the paper leaves a choice:
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 from typing_extensions import override
@@ -22,7 +22,7 @@ from typing_extensions import override
 from phalanx.algorithms.arrivals import age_in_words, one_by_one
 from phalanx.algorithms.rounds import Weighted, relative_weights, weigh_all
 from phalanx.algorithms.staleness import Polynomial, Staleness
-from phalanx.core import Updates, Vector, Verdict
+from phalanx.core import Traits, Updates, Vector, Verdict
 from phalanx.weighting import Ignore, Preprocess
 
 
@@ -48,11 +48,14 @@ class FedAsync(Weighted[FedAsyncState]):
         preprocess: makes weights of the reported sizes; all are equal in the paper. The largest weight is 1.
     """
 
-    synchronous: ClassVar[bool] = False
-
     mixing: Annotated[float, Meta(gt=0, le=1)] = 0.6
     staleness: Staleness = Polynomial(0.5)
     preprocess: Preprocess = Ignore()
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(synchronous=False)
 
     @override
     def __post_init__(self) -> None:

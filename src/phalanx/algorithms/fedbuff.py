@@ -18,7 +18,7 @@ Where the paper leaves a choice:
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from typing_extensions import override
@@ -33,6 +33,7 @@ from phalanx.core import (
     Pool,
     Setting,
     TooFewError,
+    Traits,
     Updates,
     Vector,
     Verdict,
@@ -84,15 +85,17 @@ class FedBuff(Weighted[FedBuffState]):
         distinct: whether the K updates are of K clients: a second update of a client in the buffer replaces the first.
     """
 
-    synchronous: ClassVar[bool] = False
-    observed: ClassVar[tuple[str, ...]] = ("filled",)
-
     size: PositiveInt = 10
     staleness: Staleness = Polynomial(0.5)
     server_lr: PositiveFloat = 1.0
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
     distinct: bool = False
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(synchronous=False, observed=("filled",))
 
     @property
     @override

@@ -16,7 +16,8 @@ Where it differs from the paper: the mean is weighted if `preprocess` says so, a
 update is lost keeps its h_i.
 
 Byzantine clients: H sums up the aggregates, so the error of a robust rule, which is bounded in each round, adds up over
-rounds if it always points the same way.  No rule's guarantee covers that.  Their h_i are their own.
+rounds if it always points the same way: H rounds shift the model by H (H + 3) / 2 times the honest range of a round at
+most.  Their h_i are their own.
 """
 
 from collections.abc import Mapping, Set
@@ -28,8 +29,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import Correction, Local, Pool, Setting, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import Weighted, drift, stays_in_range, verdicts_of, weights_of
+from phalanx.core import Correction, Local, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat
 from phalanx.promises.promise_watch import combine
 from phalanx.weighting import AsReported, Preprocess
@@ -70,8 +71,8 @@ class FedDyn(Weighted[FedDynState]):
 
     @property
     @override
-    def reads_training(self) -> bool:
-        return False
+    def traits(self) -> Traits:
+        return super().traits._replace(keeps="memory")
 
     @override
     def correction(self, local: Local | None, download: Vector, reach: float) -> Correction:
@@ -83,11 +84,6 @@ class FedDyn(Weighted[FedDynState]):
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`: the change; h_i is what is remembered."""
         return delta, (-self.alpha * delta if memory is None else memory - self.alpha * delta)
-
-    @property
-    @override
-    def remembers(self) -> bool:
-        return True
 
     # Role: server
 
@@ -120,6 +116,10 @@ class FedDyn(Weighted[FedDynState]):
 
     @override
     def pools(self, setting: Setting, state: FedDynState | None = None) -> tuple[Pool, ...]:
-        """See `Algorithm`: what is added up over rounds drifts."""
-        drift = "What FedDyn adds up over rounds drifts: a small shift in each can be a large one after many."
-        return (Pool.of_round(self.rule, self.preprocess, setting, bounds="share", beyond=drift),)
+        """See `Algorithm`: each aggregate moves the model in its round, and in this and all later ones as part of H.
+
+        So after H rounds the j-th has moved it 1 + (H - j + 1) times at most.
+        """
+        beyond = drift("Each step is repeated in all later ones.", self.rule, far="H (H + 3) / 2")
+        bounds = "shift" if stays_in_range(self.rule) else "share"
+        return (Pool.of_round(self.rule, self.preprocess, setting, bounds=bounds, beyond=beyond),)

@@ -26,10 +26,9 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.fedavg import FedAvgState
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector
+from phalanx.core import Pool, Setting, Traits, Updates, Vector
 from phalanx.numerics.linalg import scaled
 from phalanx.promises.promise_watch import combine
-from phalanx.training.local import LocalTraining
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import AsReported, Preprocess
 
@@ -53,19 +52,11 @@ class FedNova(Weighted[FedAvgState]):
     def rule(self) -> Aggregator:
         return self.aggregate
 
+    @property
     @override
-    def check_training(self, training: object) -> None:
-        """See `Algorithm`: steps and momentum must be those that divide the updates."""
-        counted = self.training
-        real = training.base if isinstance(training, LocalTraining) else training
-        same = isinstance(real, LocalSGD) and all(
-            getattr(real, name) == getattr(counted, name) for name in ("epochs", "steps", "batch_size", "momentum")
-        )
-        if not same:
-            raise InfeasibleError(
-                f"FedNova divides updates by the steps of {counted}, and clients train by {real}. Set its training "
-                "to that of the run, which must be LocalSGD."
-            )
+    def traits(self) -> Traits:
+        """See `Algorithm`: clients must take the steps that divide their updates."""
+        return super().traits._replace(pace=self.training.pace)
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:

@@ -25,7 +25,7 @@ Where the papers leave a choice:
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from msgspec import Meta
@@ -35,7 +35,7 @@ from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import weighs_rows
 from phalanx.aggregators.flame import DensestMajority, FLAMEFilter, disturbed
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
+from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Traits, Updates, Vector, Verdict, Weights
 from phalanx.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.promises.promise_watch import combine
@@ -73,8 +73,6 @@ class FLAME(Weighted[FLAMEState]):
         preprocess: makes weights of the reported sizes; all are equal in the paper.
     """
 
-    observed: ClassVar[tuple[str, ...]] = ("bound",)
-
     f: NonNegativeInt = 0
     noise: NonNegativeFloat = 0.0
     seed: int = 0
@@ -82,6 +80,11 @@ class FLAME(Weighted[FLAMEState]):
     preprocess: Preprocess = Ignore()
     epsilon: PositiveFloat | None = None
     delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(observed=("bound",))
 
     @override
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ joint model.  Deviations:
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from typing_extensions import override
@@ -29,7 +29,7 @@ from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.arrivals import alone, merged
 from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
 from phalanx.clustering.agglomerative import AgglomerativeLinkage, agglomerate, check_stop
-from phalanx.core import Algorithm, InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Algorithm, InfeasibleError, Matrix, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from phalanx.numerics.linalg import Square, cosine_similarity, root, squared_distances
 from phalanx.weighting import AsReported, Preprocess
@@ -94,9 +94,6 @@ class FLHC(Algorithm[FLHCState]):
         preprocess: makes weights of the reported sizes; the sizes themselves in the paper.
     """
 
-    can_join: ClassVar[bool] = True
-    observed: ClassVar[tuple[str, ...]] = ("clusters", "parents", "born")
-
     rounds: NonNegativeInt = 10
     clusters: PositiveInt | None = None
     max_distance: NonNegativeFloat = 1.0
@@ -105,6 +102,11 @@ class FLHC(Algorithm[FLHCState]):
     patience: PositiveInt = 10
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = AsReported()
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(observed=("clusters", "parents", "born"), can_join=True)
 
     @override
     def __post_init__(self) -> None:

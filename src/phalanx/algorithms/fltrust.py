@@ -16,7 +16,7 @@ Of the paper the abstract could be read here, and a program by others.  What the
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from typing_extensions import override
@@ -24,7 +24,7 @@ from typing_extensions import override
 from phalanx.aggregators import Points
 from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.zeno import own_change
-from phalanx.core import Algorithm, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat, PositiveInt
 
 
@@ -50,11 +50,13 @@ class FLTrust(Algorithm[FLTrustState]):
         reference_every: for how many rounds the server's own training serves.
     """
 
-    can_join: ClassVar[bool] = True
-    needs_reference: ClassVar[bool] = True
-
     server_lr: PositiveFloat = 1.0
     reference_every: PositiveInt = 1
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(can_join=True, reference_every=self.reference_every)
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLTrustState, Set[int]]:

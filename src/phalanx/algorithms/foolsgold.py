@@ -29,7 +29,7 @@ that is least similar to the others has most of the weight: `docs/measurements/x
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -39,7 +39,7 @@ from typing_extensions import override
 from phalanx.aggregators.foolsgold import learning_rates
 from phalanx.aggregators.points import Points
 from phalanx.algorithms.rounds import no_proof
-from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict, Weights
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict, Weights
 from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.numerics.linalg import cosine_similarity
 
@@ -70,13 +70,15 @@ class FoolsGold(Algorithm[FoolsGoldState]):
         server_lr: factor on that.
     """
 
-    observed: ClassVar[tuple[str, ...]] = ("alphas",)
-    can_join: ClassVar[bool] = True
-
     confidence: PositiveFloat = 1.0
     last: PositiveInt | None = None
     step_length: Literal["mean", "sum"] = "mean"
     server_lr: PositiveFloat = 1.0
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(observed=("alphas",), can_join=True)
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FoolsGoldState, Set[int]]:

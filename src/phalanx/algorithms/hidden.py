@@ -47,17 +47,17 @@ class Hidden(Wrapper):
     def __post_init__(self) -> None:
         super().__post_init__()
         own, name = type(self).__name__, type(self.algorithm).__name__
-        if self.algorithm.needs_reference:
+        if self.algorithm.traits.needs_reference:
             raise ValueError(
                 f"{own} hides models from the server, and {name} has the server train them on examples of its own: "
                 "use it alone, or choose an algorithm whose server has no examples."
             )
-        if self.algorithm.knows_layout:
+        if self.algorithm.traits.knows_layout:
             raise ValueError(
                 f"{own} hides from the server which entry of a model is which, and {self.algorithm} has it look at "
                 "layers or classes: use it alone, or without them."
             )
-        if self.algorithm.download_size(1) != 1:
+        if self.algorithm.traits.vectors != 1:
             raise ValueError(f"{own} hides models, and {name} sends more than a model: use it alone.")
         if (inner := hiding(self.algorithm)) is not None:
             raise ValueError(f"{own} is around {type(inner).__name__}, and one transform hides all: take either.")
@@ -82,12 +82,12 @@ class Hidden(Wrapper):
 
     @override
     def correction(self, local: Local | None, download: Vector, reach: float) -> Correction | None:
-        if not self.corrects:
+        if not self.traits.corrects:
             return None
         return self.algorithm.correction(self._revealed_local(local), self.revealed(download), reach)
 
     def _revealed_local(self, local: Local | None) -> Local | None:
-        if local is None or not self.reads_training:
+        if local is None or self.traits.keeps != "training":
             return local
         return local._replace(delta=self.revealed(local.delta))
 

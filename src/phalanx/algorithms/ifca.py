@@ -32,7 +32,7 @@ losses: it chooses which cluster it attacks, as it does in the paper.
 import math
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from msgspec import Meta
@@ -41,7 +41,7 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.arrivals import alone, merged
 from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
-from phalanx.core import Algorithm, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.rng import numpy_generator
 from phalanx.weighting import Ignore, Preprocess
@@ -98,10 +98,6 @@ class IFCA(Algorithm[IFCAState]):
         preprocess: makes weights of the reported sizes within a cluster; all are equal in the paper.
     """
 
-    exact_losses: ClassVar[bool] = True
-    can_join: ClassVar[bool] = True
-    observed: ClassVar[tuple[str, ...]] = ("clusters", "iteration")
-
     k: PositiveInt = 2
     share: Annotated[float, Meta(gt=0, le=1)] = 1.0
     patience: NonNegativeInt = 0
@@ -109,6 +105,11 @@ class IFCA(Algorithm[IFCAState]):
     seed: int = 0
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(observed=("clusters", "iteration"), can_join=True, exact_losses=True)
 
     @property
     @override

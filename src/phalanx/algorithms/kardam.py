@@ -45,7 +45,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ from phalanx.aggregators import Median
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.rounds import Weighted, relative_weights, weigh_all
 from phalanx.algorithms.staleness import Exponential, Staleness
-from phalanx.core import InfeasibleError, Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, Traits, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
@@ -136,9 +136,6 @@ class Kardam(Weighted[KardamState]):
         preprocess: makes weights of the reported sizes; all are equal in the paper. The largest weight is 1.
     """
 
-    synchronous: ClassVar[bool] = False
-    observed: ClassVar[tuple[str, ...]] = ("threshold", "rejections")
-
     f: NonNegativeInt = 1
     dampening: Staleness = Exponential(0.1)
     server_lr: PositiveFloat = 0.4
@@ -150,6 +147,11 @@ class Kardam(Weighted[KardamState]):
     mixing: bool = False
     bootstrap: bool = False
     preprocess: Preprocess = Ignore()
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(synchronous=False, observed=("threshold", "rejections"))
 
     @override
     def __post_init__(self) -> None:

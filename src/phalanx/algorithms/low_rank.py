@@ -26,7 +26,7 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.fedavg import FedAvgState
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector
+from phalanx.core import InfeasibleError, Pool, Setting, Traits, Updates, Vector
 from phalanx.models import Model
 from phalanx.promises.promise_watch import combine
 from phalanx.rng import borrowed
@@ -116,8 +116,8 @@ class LowRankProducts(Weighted[FedAvgState]):
 
     @property
     @override
-    def knows_layout(self) -> bool:
-        return bool(self.adapters)
+    def traits(self) -> Traits:
+        return super().traits._replace(knows_layout=bool(self.adapters))
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:

@@ -3,7 +3,7 @@
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.core import Algorithm, State, Vector
+from phalanx.core import Algorithm, State, Traits, Vector
 
 
 class MomentumClient(Algorithm[State]):
@@ -13,8 +13,8 @@ class MomentumClient(Algorithm[State]):
 
     @property
     @override
-    def remembers(self) -> bool:
-        return self.momentum > 0
+    def traits(self) -> Traits:
+        return super().traits._replace(keeps="memory" if self.momentum else "nothing")
 
     @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:

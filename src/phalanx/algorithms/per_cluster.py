@@ -38,21 +38,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.algorithms.centrally_private import check_not_central
+from phalanx.algorithms.rounds import UNBOUNDED, drift
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.clustering.division import Division, Indices, divide
 from phalanx.clustering.tree import Tree
-from phalanx.core import (
-    Algorithm,
-    Download,
-    InfeasibleError,
-    Pool,
-    Setting,
-    Updates,
-    Vector,
-    Verdict,
-)
+from phalanx.core import Algorithm, Download, InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import PositiveInt
 from phalanx.numerics.linalg import cosine_similarity, direction
+from phalanx.promises.remarks import innermost
 from phalanx.weighting import Truncate
 from phalanx.wording import plural
 
@@ -156,7 +149,7 @@ class PerCluster(Wrapper):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.algorithm.needs_reference:
+        if self.algorithm.traits.needs_reference:
             raise ValueError(
                 f"{self.algorithm.title} compares updates with a training of the server's own, which has one set of "
                 "examples and cannot say what is right in each cluster. Choose another algorithm, such as Catalyst."
@@ -165,10 +158,10 @@ class PerCluster(Wrapper):
 
     @property
     @override
-    def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
-        """See `Algorithm`: the tree, what was seen of each cluster, and reputations where there are some."""
-        own = ("clusters", "parents", "born", "newcomers", "separation")
-        return (*own, *(name for name in ("reputation", "quota") if name in self.algorithm.observed))
+    def traits(self) -> Traits:
+        """See `Algorithm`: it shows the tree, what was seen of each cluster, and reputations where there are some."""
+        own, inner = ("clusters", "parents", "born", "newcomers", "separation"), super().traits
+        return inner._replace(observed=(*own, *(name for name in ("reputation", "quota") if name in inner.observed)))
 
     # Role: server
 
@@ -195,7 +188,7 @@ class PerCluster(Wrapper):
 
     def _uncorrected(self, model: Vector) -> Download:
         """Return the download of a model alone; what else a download holds is zero."""
-        size = self.algorithm.download_size(len(model))
+        size = self.algorithm.traits.vectors * len(model)
         return model if size == len(model) else torch.cat((model, model.new_zeros(size - len(model))))
 
     @override
@@ -274,7 +267,7 @@ class PerCluster(Wrapper):
             ready |= now
         state, now = self._guide(state, updates)
         ready |= now
-        if self.synchronous:
+        if self.traits.synchronous:
             ready = {i for c in state.trained.values() for i in c.served} | state.newcomers.keys()
         state = state._replace(idle=state.idle - ready - state.excluded, verdicts=dict(sorted(state.verdicts.items())))
         return state, frozenset(ready - state.excluded)
@@ -361,7 +354,7 @@ class PerCluster(Wrapper):
             return f"not split: no groups, gap {division.gap:.3f}, min_gap {self.min_gap:g}"
         if turns < self.min_turns:
             return f"not split: {plural(turns, 'update')} of each client, min_turns {self.min_turns}"
-        if absent and not self.algorithm.can_join:
+        if absent and not self.algorithm.traits.can_join:
             never = f"nothing came of {plural(len(absent), 'client')} yet"
             return f"not split: {never}, and {self.algorithm.title} cannot take in clients later"
         return ""
@@ -442,7 +435,13 @@ class PerCluster(Wrapper):
         whole = self.algorithm.pools(setting)
         least = 1 if setting.lossy or setting.drawn else min(self.min_part_size, setting.clients)
         part = self.algorithm.pools(replace(setting, clients=least, sizes=None, drawn=None))
-        return whole and part and tuple(self._cluster(*pair) for pair in zip(whole, part, strict=True))
+        if not whole or not part:
+            return whole and part
+        beyond = UNBOUNDED
+        if all(pool.bounds == "result" and not pool.beyond for pool in whole):
+            beyond = drift(UNBOUNDED, self.rule, getattr(innermost(self), "server_lr", 1.0))
+        whole = tuple(replace(pool, beyond=" ".join(filter(None, (beyond, pool.beyond)))) for pool in whole)
+        return tuple(self._cluster(*pair) for pair in zip(whole, part, strict=True))
 
     @staticmethod
     def _cluster(whole: Pool, part: Pool) -> Pool:

@@ -60,7 +60,7 @@ class Private(Noisy):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.exact_losses:
+        if self.traits.exact_losses:
             raise InfeasibleError(
                 f"{type(self.algorithm).__name__} needs the exact loss of each client, and that tells of its examples "
                 "what the noise on updates is to hide. Choose an algorithm that does not, or leave Private out."

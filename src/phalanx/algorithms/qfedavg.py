@@ -31,14 +31,14 @@ The clients report their losses themselves.  With q > 0, a client that reports a
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from typing_extensions import override
 
 from phalanx.aggregators import Choice
 from phalanx.aggregators.points import Points
 from phalanx.algorithms.rounds import Weighted, no_proof, verdicts_of, weights_of
-from phalanx.core import Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
@@ -70,12 +70,14 @@ class QFedAvg(Weighted[QFedAvgState]):
         preprocess: makes weights of the reported sizes; all are equal by default.
     """
 
-    exact_losses: ClassVar[bool] = True
-    observed: ClassVar[tuple[str, ...]] = ("damping", "losses")
-
     q: NonNegativeFloat = 0.1
     lr: PositiveFloat | Schedule = 0.1
     preprocess: Preprocess = Ignore()
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(observed=("damping", "losses"), exact_losses=True)
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[QFedAvgState, Set[int]]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from typing_extensions import override
 
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import age_in_words, alone, merged
 from phalanx.algorithms.wrapper import OuterState, StatefulWrapper
-from phalanx.core import InfeasibleError, Pool, Setting, TooFewError, Updates, Vector, Verdict, lost_verdicts
+from phalanx.core import InfeasibleError, Pool, Setting, TooFewError, Traits, Updates, Vector, Verdict, lost_verdicts
 from phalanx.fields import PositiveInt
 
 
@@ -48,24 +47,23 @@ class Quorum(StatefulWrapper):
         k: the quorum, updates waited for, of as many clients. A median that tolerates f attackers needs 2f + 1.
     """
 
-    synchronous: ClassVar[bool] = False
-
     k: PositiveInt
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        """See `Algorithm`: it takes arrivals, and shows the number of those that wait."""
+        inner = super().traits
+        return inner._replace(synchronous=False, observed=(*inner.observed, "collected"))
 
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.algorithm.synchronous:
+        if not self.algorithm.traits.synchronous:
             name = type(self.algorithm).__name__
             raise ValueError(
                 f"Quorum makes a synchronous algorithm asynchronous, and {name} is so already: use it alone."
             )
-
-    @property
-    @override
-    def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
-        """The fields of the algorithm, and the number of waiting arrivals."""
-        return (*self.algorithm.observed, "collected")
 
     # Role: server
 

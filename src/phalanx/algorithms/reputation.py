@@ -15,7 +15,7 @@ from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.core import Algorithm, InfeasibleError, Local, Matrix, State, Vector, Weights
+from phalanx.core import Algorithm, InfeasibleError, Local, Matrix, State, Traits, Vector, Weights
 from phalanx.fields import CheckedFields, PositiveFloat, PositiveInt
 from phalanx.models import Model
 from phalanx.numerics.linalg import cosine_similarity, shortened
@@ -117,14 +117,9 @@ class CumulativeClient(Algorithm[State]):
 
     @property
     @override
-    def knows_layout(self) -> bool:
-        """See `Algorithm`: if quotas are of parts of a model."""
-        return not isinstance(self.allocation, Whole)
-
-    @property
-    @override
-    def reads_training(self) -> bool:
-        return False
+    def traits(self) -> Traits:
+        """See `Algorithm`: quotas of parts of a model need its layout."""
+        return super().traits._replace(keeps="memory", knows_layout=not isinstance(self.allocation, Whole))
 
     @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:

@@ -35,7 +35,7 @@ from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
 from phalanx.algorithms.unsent import Earned, JudgedUpdate, Known, Unsent, quotas_of
 from phalanx.algorithms.wrapper import OuterStateWithoutVerdicts, StatefulWrapper
-from phalanx.core import Pool, Setting, Updates, Vector
+from phalanx.core import Pool, Setting, Traits, Updates, Vector
 from phalanx.fields import NonNegativeFloat
 from phalanx.numerics.linalg import direction
 
@@ -85,26 +85,22 @@ class Rewarded(StatefulWrapper):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.algorithm.remembers:
+        if self.algorithm.traits.remembers:
             raise ValueError(
                 f"{self.algorithm.title} lets clients keep models of their own, so there is no one model to reward "
                 "them with. Choose an algorithm that serves everybody alike, such as Catalyst."
             )
-        if self.algorithm.download_size(1) != 1:
+        if self.algorithm.traits.vectors != 1:
             raise ValueError(f"Rewarded serves models, and {self.algorithm.title} sends more than a model.")
         check_not_central("Rewarded", self.algorithm)
 
     @property
     @override
-    def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
-        """See `Algorithm`: the algorithm's, reputations and quotas."""
-        return (*self.algorithm.observed, "reputation", "quota")
-
-    @property
-    @override
-    def knows_layout(self) -> bool:
-        """See `Algorithm`: where quotas are of parts of a model."""
-        return self.algorithm.knows_layout or not isinstance(self.allocation, Whole)
+    def traits(self) -> Traits:
+        """See `Algorithm`: it shows reputations and quotas; quotas of parts of a model need its layout."""
+        inner, parts = super().traits, not isinstance(self.allocation, Whole)
+        observed = (*inner.observed, "reputation", "quota")
+        return inner._replace(observed=observed, knows_layout=inner.knows_layout or parts)
 
     # Role: server
 

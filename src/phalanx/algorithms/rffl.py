@@ -42,7 +42,7 @@ Ours, and off by default: `probation`, a rule other than the mean for `aggregate
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -65,7 +65,7 @@ from phalanx.algorithms.reputation import (
 )
 from phalanx.algorithms.rounds import no_proof, verdicts_of
 from phalanx.algorithms.unsent import JudgedUpdate, Known, Unsent
-from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
+from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Traits, Updates, Vector, Verdict, Weights
 from phalanx.fields import INFINITE, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.promises.promise_watch import combine
@@ -146,15 +146,6 @@ class RFFL(CumulativeClient[RFFLState]):
             None: by reputation, as in the paper, which a free rider has that sends back what it was sent.
     """
 
-    observed: ClassVar[tuple[str, ...]] = (
-        "reputation",
-        "threshold",
-        "probation",
-        "quota",
-        "coherence",
-        "agreement",
-    )
-
     fade: Annotated[float, Meta(ge=0, le=1)] = 0.8
     threshold: Annotated[float, Meta(ge=0, lt=1, description="it is a share of 1 / |R|")] = 1 / 3
     warmup: NonNegativeInt = 0
@@ -167,6 +158,13 @@ class RFFL(CumulativeClient[RFFLState]):
     min_coherence: Annotated[float, Meta(ge=0), INFINITE] = 1.1
     agreement: ByClass | None = None
     unsent: Unsent | None = None
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        """See `Algorithm`: classes that are compared need the model's layout."""
+        client, observed = super().traits, ("reputation", "threshold", "probation", "quota", "coherence", "agreement")
+        return client._replace(observed=observed, knows_layout=client.knows_layout or self.agreement is not None)
 
     @classmethod
     def as_published(cls) -> "RFFL":
@@ -190,12 +188,6 @@ class RFFL(CumulativeClient[RFFLState]):
             own="kept",
             preprocess=AsReported(),
         )
-
-    @property
-    @override
-    def knows_layout(self) -> bool:
-        """See `Algorithm`: also if classes are compared."""
-        return super().knows_layout or self.agreement is not None
 
     # Role: server
 

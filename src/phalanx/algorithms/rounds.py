@@ -1,13 +1,13 @@
 """Common parts of algorithms on whole rounds: weights of updates, and verdicts."""
 
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from typing_extensions import override
 
-from phalanx.aggregators import Choice
-from phalanx.core import Algorithm, AnyState, Pool, Setting, Updates, Verdict, Weights
+from phalanx.aggregators import Aggregator, Choice
+from phalanx.core import Algorithm, AnyState, Pool, Rule, Setting, Traits, Updates, Verdict, Weights
 from phalanx.weighting import Preprocess
 
 UNCHOSEN = "the rule uses none of this update and gives no reason, which says nothing for or against it"
@@ -33,9 +33,12 @@ class WeightedState(AnyState, Protocol):
 class Weighted(Algorithm[S]):
     """An algorithm that weighs clients by their reported sizes after `preprocess`."""
 
-    can_join: ClassVar[bool] = True
-
     preprocess: Preprocess
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(can_join=True)
 
     @override
     def join(self, state: S, client: int, size: int) -> S:
@@ -54,14 +57,39 @@ class Weighted(Algorithm[S]):
     @override
     def pools(self, setting: Setting, state: S | None = None) -> tuple[Pool, ...]:
         """See `Algorithm`: a round, or a single arrival."""
-        if not self.synchronous:
+        if not self.traits.synchronous:
             return (Pool.of_one(self.rule, no_proof(self)),)
         return (Pool.of_round(self.rule, self.preprocess, setting),)
+
+
+MANY = 1000  # rows, for which every rule has a result
+UNBOUNDED = "Who is in a cluster is not bounded: attackers choose whom they resemble."
 
 
 def no_proof(algorithm: Algorithm[Any]) -> str:
     """Return that nothing is proven for an algorithm, in words."""
     return f"{algorithm.title} has no proof for a number of attackers of any strength."
+
+
+def stays_in_range(rule: Rule | None) -> bool:
+    """Return whether each entry of a rule's result stays between honest entries, up to the share that it tolerates."""
+    return isinstance(rule, Aggregator) and rule.tolerates(MANY).means == "range"
+
+
+def drift(entries: str, rule: Rule | None, step: float = 1.0, far: str = "H") -> str:
+    """Return what attackers reach who push one way for many steps, in words.
+
+    Args:
+        entries: what an honest entry is, or what is not bounded; a sentence.
+        rule: whose result a model moves by.
+        step: factor on the result.
+        far: sum of the results that a model has moved by after H steps, if each is 1.
+    """
+    if not stays_in_range(rule):
+        return f"{entries} What attackers shift in each step adds up if they push one way."
+    far = f"{step:g} {far}" if step != 1 else far
+    reached = f"shift a model by at most {far} times the honest range of a step"
+    return f"{entries} Attackers who push one way in H steps {reached}."
 
 
 def weights_of(weights: Mapping[int, float], updates: Updates) -> Weights:

@@ -28,14 +28,14 @@ An update that the guard or a deadline drops leaves its client's variate.
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import Correction, Download, Local, Pool, Setting, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import Weighted, drift, stays_in_range, verdicts_of, weights_of
+from phalanx.core import Correction, Download, Local, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat
 from phalanx.promises.promise_watch import combine
 from phalanx.weighting import AsReported, Preprocess
@@ -75,9 +75,9 @@ class SCAFFOLD(Weighted[SCAFFOLDState]):
 
     @property
     @override
-    def remembers(self) -> bool:
-        """See `Algorithm`: the server sends all that a client needs."""
-        return False
+    def traits(self) -> Traits:
+        """See `Algorithm`: the server sends all that a client needs, model and correction."""
+        return super().traits._replace(vectors=2, keeps="nothing")
 
     # Role: client
 
@@ -104,11 +104,6 @@ class SCAFFOLD(Weighted[SCAFFOLDState]):
         new, ready = self.init(state.model, clients)
         kept = {i: variate for i, variate in state.variates.items() if i in clients}
         return new._replace(variate=state.variate, variates=kept), ready
-
-    @override
-    def download_size(self, d: int) -> int:
-        """See `Algorithm`: model and correction."""
-        return 2 * d
 
     @override
     def download(self, state: SCAFFOLDState, client: int) -> Download:
@@ -148,8 +143,10 @@ class SCAFFOLD(Weighted[SCAFFOLDState]):
     def pools(self, setting: Setting, state: SCAFFOLDState | None = None) -> tuple[Pool, ...]:
         """See `Algorithm`: a round, and the variates of all clients."""
         n = setting.clients
-        drift = "Control variates carry a small shift of a round over to all later ones."
+        bounds: Literal["shift", "share"] = "shift" if stays_in_range(self.rule) else "share"
+        carried = "Control variates carry a small shift of a round over to what honest clients send in later ones."
+        beyond = drift(carried, self.rule, self.server_lr)
         return (
-            Pool.of_round(self.rule, self.preprocess, setting, bounds="share", beyond=drift),
-            Pool("set of variates", self.rule, n, n, self.preprocess, "have more clients", bounds="share"),
+            Pool.of_round(self.rule, self.preprocess, setting, bounds=bounds, beyond=beyond),
+            Pool("set of variates", self.rule, n, n, self.preprocess, "have more clients", bounds=bounds),
         )

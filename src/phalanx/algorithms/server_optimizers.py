@@ -20,8 +20,11 @@ Where the papers leave a choice, or differ:
 
 What a rule tolerates is a statement about Delta_t.  The division by sqrt(v_t) gives all coordinates a similar length,
 so that a rule's small error in a coordinate in which the honest clients hardly move grows to the length of the others.
+That length is bounded whatever is sent: |m_t| / sqrt(v_t) is at most `Adaptive.longest`, 2.35 for Adam's defaults, by
+Cauchy and Schwarz.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
@@ -31,6 +34,8 @@ import torch
 from msgspec import Meta
 from typing_extensions import override
 
+from phalanx.algorithms.fedavg import FedAvg
+from phalanx.algorithms.rounds import drift, stays_in_range
 from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts
 from phalanx.core import Pool, Setting, Updates, Vector
 from phalanx.fields import PositiveFloat
@@ -85,9 +90,13 @@ class ServerOptimizer(OneModelWrapper):
     @override
     def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
         """See `Algorithm`: moments add up over rounds."""
-        drift = "The server's moments add up over rounds: a small shift in each can be a large one after many."
         inner = super().pools(setting, state)
-        return inner and tuple(replace(pool, bounds="share", beyond=drift) for pool in inner)
+        return inner and tuple(replace(pool, bounds="share", beyond=self.beyond) for pool in inner)
+
+    @property
+    def beyond(self) -> str:
+        """What a small shift of each round can come to, in words."""
+        return "The server's moments add up over rounds: a small shift in each can be a large one after many."
 
 
 def _with_model(state: Any, model: Vector) -> Any:
@@ -116,6 +125,16 @@ class FedAvgM(ServerOptimizer):
     @override
     def direction(self, m: Vector, v: Vector) -> Vector:
         return m
+
+    @override
+    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
+        """See `Algorithm`: each step of the algorithm within comes to 1 / (1 - beta) of itself at most."""
+        inner, lr = self.algorithm, self.server_lr
+        pools = super().pools(setting, state)
+        if not pools or type(inner) is not FedAvg or isinstance(lr, Schedule) or not stays_in_range(inner.rule):
+            return pools
+        beyond = drift("Momentum repeats each step.", inner.rule, lr * inner.server_lr / (1 - self.momentum))
+        return tuple(replace(pool, bounds="shift", beyond=beyond) for pool in pools)
 
 
 @dataclass(frozen=True)
@@ -150,6 +169,31 @@ class Adaptive(ServerOptimizer):
     def direction(self, m: Vector, v: Vector) -> Vector:
         return m / (v.sqrt() + self.tau)
 
+    @property
+    @abstractmethod
+    def kept(self) -> tuple[float, float]:
+        """The largest shares b of v_{t-1} and c of Delta_t^2 for which v_t is at least b v_{t-1} + c Delta_t^2."""
+
+    @property
+    def longest(self) -> float | None:
+        """The least bound on |m_t| / sqrt(v_t); None if there is none.
+
+        With b and c as in `kept`, |m_t| is (1 - beta1) times the sum of beta1^k |Delta_{t-k}| at most, and v_t is c
+        times the sum of b^k Delta_{t-k}^2 at least.  The bound is that of Cauchy and Schwarz.
+        """
+        before, now = self.kept
+        share = self.beta1**2 / before if self.beta1 and before > 0 else float(self.beta1 > 0)
+        return (1 - self.beta1) / math.sqrt(now * (1 - share)) if now > 0 and share < 1 else None
+
+    @property
+    @override
+    def beyond(self) -> str:
+        """See `ServerOptimizer`: the division bounds each step, whatever the algorithm within adds to its model."""
+        if self.longest is None or isinstance(self.server_lr, Schedule):
+            return super().beyond
+        most = f"{self.server_lr * self.longest:.3g} H".removeprefix("1 ")
+        return f"{super().beyond} Whatever is sent, no entry of the model moves by more than {most} in H steps."
+
 
 @dataclass(frozen=True)
 class FedAdagrad(Adaptive):
@@ -167,6 +211,11 @@ class FedAdagrad(Adaptive):
     @override
     def squares(self, v: Vector, square: Vector) -> Vector:
         return v + square
+
+    @property
+    @override
+    def kept(self) -> tuple[float, float]:
+        return 1.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -187,6 +236,11 @@ class FedAdam(Adaptive):
     def squares(self, v: Vector, square: Vector) -> Vector:
         return self.beta2 * v + (1 - self.beta2) * square
 
+    @property
+    @override
+    def kept(self) -> tuple[float, float]:
+        return self.beta2, 1 - self.beta2
+
 
 @dataclass(frozen=True)
 class FedYogi(FedAdam):
@@ -203,3 +257,13 @@ class FedYogi(FedAdam):
     @override
     def squares(self, v: Vector, square: Vector) -> Vector:
         return v - (1 - self.beta2) * square * (v - square).sign()
+
+    @property
+    @override
+    def kept(self) -> tuple[float, float]:
+        """See `Adaptive`: of a square below the mean, which loses 1 - beta2 of it, any c with b = beta2 - c.
+
+        Of such c up to 1 - beta2, the one that makes `longest` least.
+        """
+        now = min(1 - self.beta2, self.beta2 - self.beta1 * math.sqrt(self.beta2))
+        return self.beta2 - now, now

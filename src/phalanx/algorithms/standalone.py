@@ -9,12 +9,12 @@ No update leaves a client: it answers a download with zeros, and goes on from th
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.core import Algorithm, Local, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Local, Pool, Setting, Traits, Updates, Vector, Verdict
 
 
 class StandaloneState(NamedTuple):
@@ -33,7 +33,10 @@ class Standalone(Algorithm[StandaloneState]):
     `phalanx.training.evaluation` measures a client's model as its `received_accuracy`.  Attackers do not affect others.
     """
 
-    can_join: ClassVar[bool] = True
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(can_join=True)
 
     # Role: client
     @override

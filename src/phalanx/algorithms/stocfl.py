@@ -26,7 +26,7 @@ that holds it near a global model omega.  Deviations:
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from msgspec import Meta
@@ -34,7 +34,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
-from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity
 from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
@@ -85,13 +85,15 @@ class StoCFL(Algorithm[StoCFLState]):
         preprocess: makes weights of the reported sizes within a cluster; all are equal in the authors' program.
     """
 
-    can_join: ClassVar[bool] = True
-    observed: ClassVar[tuple[str, ...]] = ("clusters",)
-
     tau: Annotated[float, Meta(ge=-1, le=1, description="it is a cosine")] = 0.5
     pull: Annotated[float, Meta(ge=0, lt=1)] = 0.05
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(observed=("clusters",), can_join=True)
 
     @property
     @override

@@ -10,7 +10,7 @@ Where it differs from the paper: Delta_i is the change of a whole local training
 is not in a round, or whose update is lost, keeps its m_i.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -18,8 +18,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.algorithms.momentum import MomentumClient
+from phalanx.algorithms.rounds import drift
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import InfeasibleError, Pool, Setting, Vector
+from phalanx.promises.remarks import innermost
+from phalanx.wording import plural
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class WorkerMomentum(MomentumClient, Wrapper):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.synchronous or self.algorithm.remembers or self.algorithm.corrects:
+        if not self.traits.synchronous or self.algorithm.traits.remembers or self.algorithm.traits.corrects:
             raise InfeasibleError(
                 f"WorkerMomentum is for algorithms of rounds whose clients only train, and {self.algorithm.title} is "
                 "another. Choose FedAvg, for example."
@@ -51,4 +54,8 @@ class WorkerMomentum(MomentumClient, Wrapper):
     @override
     def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
         """See `Algorithm`: of momenta, one of each client."""
-        return super().pools(setting, state)
+        inner = super().pools(setting, state)
+        rounds = plural(round(1 / (1 - self.momentum)), "round")
+        of = f"Honest entries are of momenta, which average the updates of about {rounds}."
+        words = drift(of, self.rule, getattr(innermost(self), "server_lr", 1.0))
+        return inner and tuple(replace(pool, beyond=words) if pool.bounds == "result" else pool for pool in inner)

@@ -17,6 +17,7 @@ from phalanx.core import (
     Pool,
     Rule,
     Setting,
+    Traits,
     Updates,
     Vector,
     Verdict,
@@ -37,28 +38,8 @@ class Wrapper(Algorithm[Any]):
 
     @property
     @override
-    def synchronous(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        return self.algorithm.synchronous
-
-    @property
-    @override
-    def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
-        return self.algorithm.observed
-
-    @property
-    @override
-    def exact_losses(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        return self.algorithm.exact_losses
-
-    @property
-    @override
-    def needs_reference(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        return self.algorithm.needs_reference
-
-    @property
-    @override
-    def can_join(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        return self.algorithm.can_join
+    def traits(self) -> Traits:
+        return self.algorithm.traits
 
     @property
     @override
@@ -70,31 +51,6 @@ class Wrapper(Algorithm[Any]):
     @override
     def rule(self) -> Rule | None:
         return self.algorithm.rule
-
-    @property
-    @override
-    def knows_layout(self) -> bool:
-        return self.algorithm.knows_layout
-
-    @property
-    @override
-    def reference_every(self) -> int:
-        return self.algorithm.reference_every
-
-    @property
-    @override
-    def corrects(self) -> bool:
-        return self.algorithm.corrects
-
-    @property
-    @override
-    def remembers(self) -> bool:
-        return self.algorithm.remembers
-
-    @property
-    @override
-    def reads_training(self) -> bool:
-        return self.algorithm.reads_training
 
     # Role: server
 
@@ -109,10 +65,6 @@ class Wrapper(Algorithm[Any]):
     @override
     def download(self, state: Any, client: int) -> Download:
         return self.algorithm.download(state, client)
-
-    @override
-    def download_size(self, d: int) -> int:
-        return self.algorithm.download_size(d)
 
     @override
     def join(self, state: Any, client: int, size: int) -> Any:
@@ -137,10 +89,6 @@ class Wrapper(Algorithm[Any]):
     @override
     def lose_round(self, state: Any, updates: Updates, why: str) -> tuple[Any, Set[int]]:
         return self.algorithm.lose_round(state, updates, why)
-
-    @override
-    def check_training(self, training: object) -> None:
-        self.algorithm.check_training(training)
 
     # Role: client
 
@@ -259,8 +207,8 @@ class OneModelWrapper(StatefulWrapper):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.synchronous or not serves_one_model(self.algorithm):
-            has = "serves several models" if self.synchronous else "takes updates one at a time"
+        if not self.traits.synchronous or not serves_one_model(self.algorithm):
+            has = "serves several models" if self.traits.synchronous else "takes updates one at a time"
             raise InfeasibleError(
                 f"{type(self).__name__} needs rounds and one model for all clients, and {self.algorithm.title} {has}. "
                 "Choose another algorithm, such as FedAvg."

@@ -22,14 +22,14 @@ Where the paper leaves a choice:
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from typing_extensions import override
 
 from phalanx.algorithms.arrivals import one_by_one
 from phalanx.algorithms.rounds import no_proof
-from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
@@ -56,14 +56,15 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
         reference_every: k, number of versions for which the result of the server's own training is used.
     """
 
-    synchronous: ClassVar[bool] = False
-    can_join: ClassVar[bool] = True
-    needs_reference: ClassVar[bool] = True
-
     server_lr: PositiveFloat = 0.2
     rho: NonNegativeFloat = 0.002
     epsilon: NonNegativeFloat = 0.0
     reference_every: PositiveInt = 10
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(synchronous=False, can_join=True, reference_every=self.reference_every)
 
     @override
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from phalanx.attacks.attack import (
     Answer,
     Attack,
     AttackTask,
+    AttackTraits,
     Colluding,
     Forged,
     Knowledge,
@@ -15,6 +16,7 @@ from phalanx.attacks.attack import (
     Role,
     Update,
 )
+from phalanx.attacks.capture import Divided, InGroup, OnCredit
 from phalanx.attacks.chameleon import Chameleon
 from phalanx.attacks.data import Backdoor, DistributedBackdoor, EdgeCases, NoiseInputs
 from phalanx.attacks.fang import FangKrum, FangTrimmedMean
@@ -47,12 +49,14 @@ __all__ = [
     "Answer",
     "Attack",
     "AttackTask",
+    "AttackTraits",
     "Backdoor",
     "Chameleon",
     "ClaimVersion",
     "Colluding",
     "ConstrainAndScale",
     "DistributedBackdoor",
+    "Divided",
     "Duplicate",
     "EdgeCases",
     "FangKrum",
@@ -61,6 +65,7 @@ __all__ = [
     "Forged",
     "Gaussian",
     "HoldBack",
+    "InGroup",
     "InnerProduct",
     "Knowledge",
     "LabelFlip",
@@ -77,6 +82,7 @@ __all__ = [
     "Neurotoxin",
     "NoiseInputs",
     "NonFinite",
+    "OnCredit",
     "OwnTraining",
     "PoisonedFL",
     "ProjectedTraining",

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from typing_extensions import override
@@ -126,6 +126,22 @@ class Knowledge:
         return forged
 
 
+class AttackTraits(NamedTuple):
+    """What an attack declares: a value, which a simulation reads."""
+
+    omniscient: bool = False  # `forge` needs to see the updates of others
+    needs_rule: bool = False  # `forge` evaluates the server's rule
+    remembers: bool = False  # `respond` uses a memory of earlier turns
+    trains: bool = False  # `train` differs from honest training
+    has_parts: bool = False  # `part` depends on the attacker or the version
+    recalls: int = 0  # number of its last answers that `answers` receives
+    holds_back: bool = False  # it holds back its answer until `sends_now` is true
+
+    def __or__(self, other: "AttackTraits") -> "AttackTraits":
+        """Return what two attacks declare together."""
+        return AttackTraits(*map(max, self, other))  # type: ignore[arg-type]  # each is of the type of its field
+
+
 class Attack(CheckedFields):
     """A client that is honest in every respect; a subclass overrides the methods by which it attacks.
 
@@ -148,29 +164,9 @@ class Attack(CheckedFields):
     """
 
     @property
-    def omniscient(self) -> bool:
-        """Whether `forge` needs to see the updates of others.  A subclass may set it as a class variable."""
-        return False
-
-    @property
-    def needs_rule(self) -> bool:
-        """Whether `forge` evaluates the server's rule.  A subclass may set it as a class variable."""
-        return False
-
-    @property
-    def remembers(self) -> bool:
-        """Whether `respond` uses a memory of earlier turns.  A subclass may set it as a class variable."""
-        return False
-
-    @property
-    def trains(self) -> bool:
-        """Whether `train` differs from honest training.  A subclass may set it as a class variable."""
-        return False
-
-    @property
-    def has_parts(self) -> bool:
-        """Whether `part` depends on the attacker or the version.  A subclass may set it as a class variable."""
-        return False
+    def traits(self) -> AttackTraits:
+        """What the attack declares.  A subclass may set it as a class variable."""
+        return AttackTraits()
 
     def part(self, role: Role) -> "Attack":
         """Return the attack that one attacker performs for one download: what it trains, forges and answers."""
@@ -205,16 +201,6 @@ class Attack(CheckedFields):
 
     # Timing: when it answers, and with which updates
 
-    @property
-    def recalls(self) -> int:
-        """The number of its last answers that `answers` receives.  A subclass may set it as a class variable."""
-        return 0
-
-    @property
-    def holds_back(self) -> bool:
-        """Whether it holds back its answer until `sends_now` is true.  A subclass may set it as a class variable."""
-        return False
-
     def delay(self, seconds: float, rng: torch.Generator) -> float:
         """Return the seconds from its download to its answer, above 0; an honest client would take `seconds`."""
         return seconds
@@ -228,8 +214,8 @@ class Attack(CheckedFields):
 
         Args:
             answer: the forged update, with the version of the download.
-            earlier: the forged updates of its last downloads, the latest at the end: `recalls` of them, or fewer at the
-                beginning.
+            earlier: the forged updates of its last downloads, the latest at the end: `AttackTraits.recalls` of them, or
+                fewer at the beginning.
         """
         return (answer,)
 
@@ -240,7 +226,10 @@ HONEST = Attack()
 class Remembering(Attack, ABC):
     """An attack with a memory of its earlier turns: a subclass defines `respond` in place of `forge`."""
 
-    remembers: ClassVar[bool] = True
+    @property
+    @override
+    def traits(self) -> AttackTraits:
+        return AttackTraits(remembers=True)
 
     @abstractmethod
     @override
@@ -258,7 +247,10 @@ class Colluding(Attack, ABC):
     If there is no honest update to see, an attacker sends its own honest update, since it has nothing to hide among.
     """
 
-    omniscient: ClassVar[bool] = True
+    @property
+    @override
+    def traits(self) -> AttackTraits:
+        return AttackTraits(omniscient=True)
 
     @abstractmethod
     def collude(self, knowledge: Knowledge) -> Vector:
@@ -284,4 +276,4 @@ def needed(attack: Attack, knowledge: Knowledge | None) -> Knowledge:
 
 def seen_by(attack: Attack, knowledge: Knowledge | None) -> Knowledge | None:
     """Return the knowledge for a part of a combined attack: None unless that part is omniscient."""
-    return knowledge if attack.omniscient else None
+    return knowledge if attack.traits.omniscient else None

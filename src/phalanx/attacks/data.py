@@ -9,7 +9,7 @@ from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.attacks.attack import Attack, Role
+from phalanx.attacks.attack import Attack, AttackTraits, Role
 from phalanx.attacks.labels import aimed_at, different, one_of
 from phalanx.data import Dataset
 from phalanx.fields import FiniteFloat, NonNegativeInt
@@ -153,8 +153,8 @@ class DistributedBackdoor(Backdoor):
 
     @property
     @override
-    def has_parts(self) -> bool:
-        return self.piece is None
+    def traits(self) -> AttackTraits:
+        return AttackTraits(has_parts=self.piece is None)
 
     @override
     def part(self, role: Role) -> Attack:

@@ -17,7 +17,7 @@ import torch
 from msgspec import Meta
 from typing_extensions import override
 
-from phalanx.attacks.attack import Attack, Colluding, Knowledge, Update, needed
+from phalanx.attacks.attack import Attack, AttackTraits, Colluding, Knowledge, Update, needed
 from phalanx.attacks.update import uniform
 from phalanx.core import Matrix, Vector
 from phalanx.fields import PositiveFloat
@@ -89,7 +89,7 @@ class FangTrimmedMean(Attack):
             `of` play no part.
     """
 
-    omniscient: ClassVar[bool] = True
+    traits: ClassVar[AttackTraits] = AttackTraits(omniscient=True)
 
     b: Annotated[float, Meta(gt=1)] = 2.0
     draw: Literal["end", "uniform"] = "end"

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from typing_extensions import override
 
-from phalanx.attacks.attack import Colluding, Forged, Knowledge, Update, needed
+from phalanx.attacks.attack import AttackTraits, Colluding, Forged, Knowledge, Update, needed
 from phalanx.attacks.search import damage, grid_search, line_search
 from phalanx.core import Matrix, Vector
 from phalanx.fields import FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -42,8 +42,8 @@ class ALIE(Colluding):
 
     @property
     @override
-    def needs_rule(self) -> bool:
-        return self.z in ("search", "grid")
+    def traits(self) -> AttackTraits:
+        return super().traits._replace(needs_rule=self.z in ("search", "grid"))
 
     @override
     def collude(self, knowledge: Knowledge) -> Vector:
@@ -93,8 +93,8 @@ class InnerProduct(Colluding):
 
     @property
     @override
-    def needs_rule(self) -> bool:
-        return isinstance(self.epsilon, str)
+    def traits(self) -> AttackTraits:
+        return super().traits._replace(needs_rule=isinstance(self.epsilon, str))
 
     @override
     def collude(self, knowledge: Knowledge) -> Vector:
@@ -145,8 +145,8 @@ class Mimic(Colluding):
 
     @property
     @override
-    def remembers(self) -> bool:
-        return self.warmup is not None
+    def traits(self) -> AttackTraits:
+        return super().traits._replace(remembers=self.warmup is not None)
 
     @override
     def collude(self, knowledge: Knowledge) -> Vector:

@@ -4,21 +4,41 @@ With `otherwise`, attackers first get where they want to be, and then attack the
 with them, or are half of an honest group until it is split.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from typing_extensions import override
 
-from phalanx.attacks.attack import HONEST, Attack, Forged, Knowledge, Role, Update, seen_by
+from phalanx.attacks.attack import HONEST, Attack, AttackTraits, Forged, Knowledge, Role, Update, seen_by
 from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.training.local import LocalTrainer
 
 
+class OneOf(Attack, ABC):
+    """Performs one of two attacks: a subclass says which, by `part`."""
+
+    @property
+    @abstractmethod
+    def either(self) -> tuple[Attack, Attack]:
+        """The attacks."""
+
+    @property
+    @override
+    def traits(self) -> AttackTraits:
+        first, second = self.either
+        return (first.traits | second.traits)._replace(has_parts=True)
+
+    @override
+    def check_trainer(self, honest: LocalTrainer) -> None:
+        for attack in self.either:
+            attack.check_trainer(honest)
+
+
 @dataclass(frozen=True)
-class Scheduled(Attack):
+class Scheduled(OneOf):
     """Performs an attack in some versions of the model; in all others another one, or none, on the honest data.
 
     The version is that of the attacker's download: of a synchronous algorithm, the number of rounds before.  The
@@ -33,8 +53,6 @@ class Scheduled(Attack):
         otherwise: the attack of all other versions, one without a memory; null: the attackers are honest in them.
     """
 
-    has_parts: ClassVar[bool] = True
-
     attack: Attack
     start: NonNegativeInt = 0
     stop: int | None = None
@@ -46,7 +64,7 @@ class Scheduled(Attack):
         super().__post_init__()
         if self.stop is not None and self.stop <= self.start:
             raise ValueError(f"stop must be above start, which is {self.start}, got {self.stop}.")
-        if self.otherwise is not None and self.otherwise.remembers:
+        if self.otherwise is not None and self.otherwise.traits.remembers:
             raise ValueError(
                 f"otherwise must be an attack without a memory, got {self.otherwise}: the memory is that of `attack`."
             )
@@ -60,47 +78,18 @@ class Scheduled(Attack):
         return self.attack if self.attacks_in(version) else self.otherwise or HONEST
 
     @property
-    def _both(self) -> tuple[Attack, Attack]:
+    @override
+    def either(self) -> tuple[Attack, Attack]:
         return self.attack, self.otherwise or HONEST
 
     @override
     def part(self, role: Role) -> Attack:
         return self._in(role.version).part(role)
 
-    @property
-    @override
-    def omniscient(self) -> bool:
-        return any(attack.omniscient for attack in self._both)
-
-    @property
-    @override
-    def needs_rule(self) -> bool:
-        return any(attack.needs_rule for attack in self._both)
-
-    @property
-    @override
-    def remembers(self) -> bool:
-        return self.attack.remembers
-
-    @property
-    @override
-    def trains(self) -> bool:
-        return any(attack.trains for attack in self._both)
-
-    @property
-    @override
-    def recalls(self) -> int:
-        return max(attack.recalls for attack in self._both)
-
     @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`: the data on which it trains while it attacks."""
         return self.attack.poison(data, rng)
-
-    @override
-    def check_trainer(self, honest: LocalTrainer) -> None:
-        for attack in self._both:
-            attack.check_trainer(honest)
 
     @override
     def reported_size(self, size: int) -> int:

@@ -9,11 +9,11 @@ a grid (`phalanx.attacks.search.grid_search`) instead of by halving, since the d
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from typing_extensions import override
 
-from phalanx.attacks.attack import Colluding, Knowledge
+from phalanx.attacks.attack import AttackTraits, Colluding, Knowledge
 from phalanx.attacks.minmax import perturbed
 from phalanx.attacks.search import damage, grid_search
 from phalanx.core import Vector
@@ -32,9 +32,12 @@ class Tailored(Colluding):
             -sign(mu); "best": of these three the one that does the most damage. The paper chooses by experiment.
     """
 
-    needs_rule: ClassVar[bool] = True
-
     perturbation: Literal["unit", "std", "sign", "best"] = "best"
+
+    @property
+    @override
+    def traits(self) -> AttackTraits:
+        return super().traits._replace(needs_rule=True)
 
     @override
     def collude(self, knowledge: Knowledge) -> Vector:

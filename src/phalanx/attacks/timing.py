@@ -13,7 +13,7 @@ import torch
 from msgspec import Meta
 from typing_extensions import override
 
-from phalanx.attacks.attack import Answer, Attack, Meanwhile
+from phalanx.attacks.attack import Answer, Attack, AttackTraits, Meanwhile
 from phalanx.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
@@ -68,7 +68,7 @@ class HoldBack(Attack):
             client.
     """
 
-    holds_back: ClassVar[bool] = True
+    traits: ClassVar[AttackTraits] = AttackTraits(holds_back=True)
 
     versions: PositiveInt | None = None
 
@@ -94,8 +94,8 @@ class Replay(Attack):
 
     @property
     @override
-    def recalls(self) -> int:
-        return self.age
+    def traits(self) -> AttackTraits:
+        return AttackTraits(recalls=self.age)
 
     @override
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from typing_extensions import override
@@ -11,6 +11,7 @@ from phalanx.attacks.attack import (
     Answer,
     Attack,
     AttackTask,
+    AttackTraits,
     Forged,
     Knowledge,
     Meanwhile,
@@ -45,32 +46,12 @@ class Together(Attack):
 
     @property
     @override
-    def omniscient(self) -> bool:
-        return self.first.omniscient or self.second.omniscient
-
-    @property
-    @override
-    def needs_rule(self) -> bool:
-        return self.first.needs_rule or self.second.needs_rule
-
-    @property
-    @override
-    def remembers(self) -> bool:
-        return self.first.remembers or self.second.remembers
-
-    @property
-    @override
-    def trains(self) -> bool:
-        return self.first.trains or self.second.trains
-
-    @property
-    @override
-    def has_parts(self) -> bool:
-        return self.first.has_parts or self.second.has_parts
+    def traits(self) -> AttackTraits:
+        return self.first.traits | self.second.traits
 
     @override
     def part(self, role: Role) -> Attack:
-        return Together(self.first.part(role), self.second.part(role)) if self.has_parts else self
+        return Together(self.first.part(role), self.second.part(role)) if self.traits.has_parts else self
 
     @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
@@ -87,7 +68,7 @@ class Together(Attack):
 
     @override
     def train(self, job: AttackTask, honest: LocalTrainer) -> float:
-        return (self.second if self.second.trains else self.first).train(job, honest)
+        return (self.second if self.second.traits.trains else self.first).train(job, honest)
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
@@ -106,16 +87,6 @@ class Together(Attack):
     def goal(self, test: Dataset) -> Dataset | None:
         goal = self.first.goal(test)
         return self.second.goal(test) if goal is None else goal
-
-    @property
-    @override
-    def recalls(self) -> int:
-        return max(self.first.recalls, self.second.recalls)
-
-    @property
-    @override
-    def holds_back(self) -> bool:
-        return self.first.holds_back or self.second.holds_back
 
     @override
     def delay(self, seconds: float, rng: torch.Generator) -> float:
@@ -146,8 +117,6 @@ class Sybils(Attack):
         seed: seed of the shared random stream.
     """
 
-    omniscient: ClassVar[bool] = True
-
     attack: Attack
     send: Literal["first", "mean"] = "first"
     seed: int = 0
@@ -155,7 +124,7 @@ class Sybils(Attack):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.attack.remembers or self.attack.has_parts:
+        if self.attack.traits.remembers or self.attack.traits.has_parts:
             raise ValueError(
                 f"Sybils needs an attack that is the same for all attackers in all rounds, got {self.attack}. "
                 "Choose another attack; a schedule goes around: Scheduled(Sybils(...))."
@@ -163,13 +132,8 @@ class Sybils(Attack):
 
     @property
     @override
-    def needs_rule(self) -> bool:
-        return self.attack.needs_rule
-
-    @property
-    @override
-    def trains(self) -> bool:
-        return self.attack.trains
+    def traits(self) -> AttackTraits:
+        return self.attack.traits._replace(omniscient=True)
 
     @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
@@ -194,16 +158,6 @@ class Sybils(Attack):
     @override
     def goal(self, test: Dataset) -> Dataset | None:
         return self.attack.goal(test)
-
-    @property
-    @override
-    def recalls(self) -> int:
-        return self.attack.recalls
-
-    @property
-    @override
-    def holds_back(self) -> bool:
-        return self.attack.holds_back
 
     @override
     def delay(self, seconds: float, rng: torch.Generator) -> float:

@@ -15,7 +15,7 @@ from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.attacks.attack import Attack, AttackTask, Knowledge, Update
+from phalanx.attacks.attack import Attack, AttackTask, AttackTraits, Knowledge, Update
 from phalanx.core import InfeasibleError, Vector
 from phalanx.fields import FiniteFloat, PositiveFloat, PositiveInt
 from phalanx.training.local import LocalTrainer
@@ -31,7 +31,7 @@ class OwnTraining(Attack, ABC):
         lr: learning rate; null: as honest clients.
     """
 
-    trains: ClassVar[bool] = True
+    traits: ClassVar[AttackTraits] = AttackTraits(trains=True)
 
     epochs: PositiveInt | None = None
     lr: PositiveFloat | None = None

@@ -5,9 +5,9 @@ from dataclasses import make_dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from phalanx.cli.configuration import CLASS, FIELDS, ChosenClass, Draft, made, resolved
+from phalanx.cli.consoles import escape
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
 from phalanx.cli.written import imported, with_numbers

@@ -2,17 +2,18 @@
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
 
-import torch
-
-from phalanx.core import InfeasibleError
+from phalanx.errors import InfeasibleError
 from phalanx.runs.seal import FILES, SEAL
 from phalanx.wording import shown
 
 
 def check_device(device: str) -> None:
     """Raise `InfeasibleError` if there is no such device."""
+    import torch  # noqa: PLC0415  (who makes a key does without)
+
     found = torch.cuda.device_count()
     allowed = ["cpu", *(["cuda"] if found else []), *(f"cuda:{k}" for k in range(found))]
     if device not in allowed:
@@ -37,17 +38,23 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def check_out(out: Path, example: str, read: Iterable[Path] = ()) -> None:
+def check_out(out: Path, example: str, read: Iterable[PurePath] = ()) -> None:
     """Raise `InfeasibleError` if a file that is to be written would take the place of one that is needed.
 
     Args:
         out: the file.
         example: its name, for a message.
-        read: files that are read, or that the run was trained on.
+        read: files that are read, or that the run was trained on; as pure paths or patterns where nobody may look.
     """
     if out.is_dir():
         raise InfeasibleError(f"--out {out} is a folder. Name a file, such as {out}/{example}.")
-    if out.exists() and any(file.exists() and out.samefile(file) for file in read):
+    own = (os.path.abspath(out), str(out.resolve()))
+    if out.exists() and any(
+        file.exists() and out.samefile(file)
+        if isinstance(file, Path)
+        else any(fnmatchcase(one, str(file)) for one in own)
+        for file in read
+    ):
         raise InfeasibleError(f"--out {out} holds data that is read, and would be lost. Name another file.")
     place = Path(os.path.realpath(out))
     for folder in (*place.parents,)[:3]:

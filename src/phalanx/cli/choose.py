@@ -7,8 +7,8 @@ from shlex import join
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
+from phalanx.cli.consoles import escape
 from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import read_sizes
 from phalanx.core import InfeasibleError
@@ -153,7 +153,7 @@ def command(offer: Offer, found: ChosenCompositions) -> str:
     if wanted.participation < 1:
         words += ["--participation", f"{wanted.participation:g}"]
     words += ["--attack", "SignFlip", "--byzantine", str(wanted.byzantine)]
-    if not offer.algorithm.synchronous:
+    if not offer.algorithm.traits.synchronous:
         words += ["--latency", "Lognormal", "--until.seconds", "20"]
     else:
         words += ["--until.steps", "20"]

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from phalanx.cli.diagnosis import Diagnosis, Level
 from phalanx.installation import installation
 from phalanx.reading import contents
+from phalanx.runs.files import HISTORY
+from phalanx.runs.steps import read_step
 from phalanx.wording import plural
 
 SOON = 30  # days before its end from which on a certificate is warned of
@@ -68,7 +70,20 @@ def _held(folder: Path) -> Iterator[Diagnosis]:
     for path in files_in(folder, largest=math.inf, unseen=unseen):
         if path.suffix == ".npz":
             yield from examples_in(path)
+        elif path.name == HISTORY:
+            yield from _promised(path)
     yield from unseen
+
+
+def _promised(path: Path) -> Iterator[Diagnosis]:
+    """Yield what a run promised at its start, by its history."""
+    try:
+        with path.open("rb") as file:
+            promise = read_step(file.readline(LARGEST)).promise
+    except (OSError, ValueError):
+        return  # `phalanx flower up` and `Record.load` say what is wrong with it
+    if promise is not None:
+        yield Diagnosis("ok" if promise.f else "warning", str(path.parent), promise.text[0])
 
 
 def _hidden(path: Path, error: OSError) -> Diagnosis:

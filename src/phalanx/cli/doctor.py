@@ -26,8 +26,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 from rich.console import Console
-from rich.markup import escape
 
+from phalanx.cli.consoles import escape
 from phalanx.cli.deployment_folder import at, files_in
 from phalanx.cli.diagnosis import Diagnosis, Level
 from phalanx.cli.options import PORT, data_dir

@@ -1,4 +1,4 @@
-"""`phalanx flower`: keys, the roster, and a federation on one machine."""
+"""`phalanx flower`: a federation on one machine, its live view, kits, nodes and executors."""
 
 import json
 import re
@@ -6,8 +6,6 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import dropwhile, takewhile
 from multiprocessing import get_all_start_methods
@@ -17,41 +15,23 @@ from typing import Any
 from rich.console import Console
 
 from phalanx.cli.checks import check_folder
+from phalanx.cli.consoles import escape
 from phalanx.cli.parser import Options
-from phalanx.cli.terminal import escape
 from phalanx.core import InfeasibleError
 from phalanx.data import Digits
 from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.flower import live
 from phalanx.flower.audit import Entry, read
-from phalanx.flower.certificates import (
-    CA,
-    CA_KEY,
-    CERTIFICATE,
-    KEY,
-    certificate_of,
-    half_life,
-    make_certificates,
-    renew,
-    succeed,
-)
 from phalanx.flower.demo import deal, write_app
-from phalanx.flower.durable_files import replace_durably
 from phalanx.flower.identity import (
-    COORDINATOR_KEY,
     ROSTER,
-    EnrolmentRequest,
-    Roster,
-    as_text,
-    load_key,
-    new_key,
-    public_text,
 )
 from phalanx.flower.kit import COORDINATOR, OFFLINE, SITES, Consortium, write_kit
 from phalanx.flower.local_federation import LOGS, LocalFederation
 from phalanx.flower.register import SERVED
 from phalanx.flower.status import STATUS
 from phalanx.flower.upload_counter import ASKED
+from phalanx.reading import LARGEST_PART, contents
 from phalanx.runs.checkpoint import Header, peek
 from phalanx.runs.files import AUDIT, replacing
 from phalanx.runs.lock import LOCK, exclusive
@@ -64,9 +44,8 @@ DATA = "data"  # folder of the shares of the digits
 SETTINGS = "up.json"  # the settings of the last `up` in a folder
 STEPS = 5  # of the demonstration
 EXCLUSIONS = ("not enrolled", "excluded", "suspended", "revoked")  # events of an audit trail
-PATIENCE = 60  # seconds in which a run that has been started makes its folder
+PATIENCE = 300  # seconds in which a run that has been started makes its folder
 LONGEST = 1500  # characters of a log that are shown
-CENTURY = 36_500  # days
 
 
 def up(options: Options, console: Console) -> int:
@@ -97,7 +76,7 @@ def up(options: Options, console: Console) -> int:
     stopped = (results / SUMMARY).is_file() and Record.load(results).summary.status == "stopped"
     if not (done or stopped):
         log = (folder / LOGS / "run.log").read_text(errors="replace")
-        console.print(escape(cause(log)), soft_wrap=True)
+        console.print(escape(cause(log), lines=True), soft_wrap=True)
     for line in excluded(read(results / AUDIT) if (results / AUDIT).is_file() else []):
         console.print(escape(line), soft_wrap=True)
     how = "Done" if done else "The run was stopped" if stopped else "The run failed"
@@ -203,7 +182,7 @@ def _before(note: Path) -> Any:
         InfeasibleError: nobody can read that.
     """
     try:
-        return json.loads(note.read_text(encoding="utf-8"))
+        return json.loads(contents(note, LARGEST_PART))
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -252,7 +231,7 @@ def watch(options: Options, console: Console) -> int:
 
 def _watch(folder: Path, over: Callable[[], bool], console: Console) -> int:
     deadline = time.monotonic() + PATIENCE
-    if not folder.exists() and folder.parent.is_dir():
+    if not folder.exists() and any(above.is_dir() for above in (folder.parent, folder.parent.parent)):
         what = f"There is no folder {folder} yet: a run that has just been started makes it"
         console.print(escape(f"{what}. Waiting for it, {PATIENCE} s at most."), soft_wrap=True)
         while not folder.exists() and time.monotonic() < deadline:
@@ -261,8 +240,9 @@ def _watch(folder: Path, over: Callable[[], bool], console: Console) -> int:
         raise InfeasibleError(f"There is no folder {folder}. Name that of a run, as the coordinator's `folder` says.")
     live.follow(folder, console, over)
     how, said = live.ending(folder)
-    if how != "finished":
-        console.print(escape(said), soft_wrap=True)
+    if how == "finished":
+        said += f" Next: `phalanx report`, `phalanx verify` and `phalanx export` of {folder}."
+    console.print(escape(said), soft_wrap=True)
     return 0 if how == "finished" else 1
 
 
@@ -286,178 +266,35 @@ def kit(options: Options, console: Console) -> int:
 
 def node(options: Options, console: Console) -> int:
     """Be a SuperNode, until it is stopped."""
-    if "forkserver" not in get_all_start_methods():
-        raise InfeasibleError(
-            "This operating system cannot fork processes. Use `flower-supernode`, of the same options."
-        )
+    _check_forks("flower-supernode")
     given = [("--superlink", options.superlink), ("--root-certificates", options.root_certificates),
              ("--auth-supernode-private-key", options.auth_supernode_private_key),
              ("--node-config", options.node_config), ("--trusted-entities", options.trusted_entities)]  # fmt: skip
-    for name, value in given[1:3]:
-        if not value.is_file():
-            raise InfeasibleError(f"There is no file {value}, which {name} names.")
+    _check_files(given[1:3])
     from phalanx.flower.node import run  # noqa: PLC0415  (only this command needs it, and it is slow to import)
 
     run([word for name, value in given if value is not None for word in (name, str(value))], options.host, options.port)
     return 0
 
 
-def key(options: Options, console: Console) -> int:
-    """Make a new key; show its public half."""
-    try:
-        made = new_key(options.file)
-    except FileExistsError as error:
-        raise InfeasibleError(
-            f"There is a {options.file}, and a key is not written over: the coordinator knows its client by it. Choose "
-            "another name, or move it away."
-        ) from error
-    console.print(f"Private key: {escape(str(options.file))}. It stays here.", soft_wrap=True)
-    console.print(f"Public key: {public_text(made)}", soft_wrap=True)
+def executor(options: Options, console: Console) -> int:
+    """Be the executor of the coordinator's app, until it is stopped."""
+    _check_forks("flower-superexec")
+    given = [("--runtime-api-address", options.runtime_api_address), ("--root-certificates", options.root_certificates),
+             ("--superexec-auth-secret-file", options.superexec_auth_secret_file)]  # fmt: skip
+    _check_files(given[1:])
+    from phalanx.flower.forking_executor import run  # noqa: PLC0415  (only this command needs it, and it is slow to import)
+
+    run([word for name, value in given for word in (name, str(value))])
     return 0
 
 
-def certificates(options: Options, console: Console) -> int:
-    """Make the certificates of a coordinator, renew its own, or make the next authority."""
-    if not 1 <= options.days <= CENTURY:
-        raise InfeasibleError(f"--days must be 1 to {CENTURY}, got {options.days}.")
-    if options.renew and options.next_authority:
-        raise InfeasibleError("Give --renew or --next_authority: an authority signs from the renewal after it on.")
-    if options.renew or options.next_authority:
-        if options.hosts:
-            raise InfeasibleError("The hosts stay those of the certificate. Leave them out, or make new certificates.")
-        return (_renewed if options.renew else _succeeded)(options, console)
-    if not options.hosts:
-        raise InfeasibleError("Give HOSTS: names and addresses under which clients reach the coordinator.")
-    check_folder(options.folder)
-    there = [name for name in (CA, CA_KEY, CERTIFICATE, KEY) if (options.folder / name).exists()]
-    if there:
-        raise InfeasibleError(
-            f"There is a {options.folder / there[0]}, and who has that certificate would not know the coordinator by "
-            "another. --renew replaces what expires. Else choose another --folder, or move it away."
-        )
-    make_certificates(options.folder, options.hosts, options.days)
-    folder = escape(str(options.folder))
-    console.print(f"For the SuperLink: {folder}/{CERTIFICATE} and {folder}/{KEY}.", soft_wrap=True)
-    console.print(f"For each client: {folder}/{CA}.", soft_wrap=True)
-    console.print(f"For renewals only, so keep it offline: {folder}/{CA_KEY}.", soft_wrap=True)
-    return 0
+def _check_forks(other: str) -> None:
+    if "forkserver" not in get_all_start_methods():
+        raise InfeasibleError(f"This operating system cannot fork processes. Use `{other}`, of the same options.")
 
 
-def _renewed(options: Options, console: Console) -> int:
-    due = half_life(certificate_of(options.folder))
-    if not options.again and datetime.now(UTC) < due:
-        console.print(f"Not due before {due:%Y-%m-%d}, half of its life. (--again renews it now.)", soft_wrap=True)
-        return 0
-    end = renew(options.folder, options.days, options.authority)
-    console.print(f"Renewed, to {end:%Y-%m-%d}. Clients need nothing. The server reads it when it is reloaded.",
-                  soft_wrap=True)  # fmt: skip
-    return 0
-
-
-def _succeeded(options: Options, console: Console) -> int:
-    by = succeed(options.folder)
-    console.print(
-        f"Give {escape(str(options.folder / CA))} to each client before {by:%Y-%m-%d}, when the certificate is renewed "
-        f"with the new {CA_KEY}. Until then clients may have either. The old {CA_KEY} signs nothing any more.",
-        soft_wrap=True,
-    )
-    return 0
-
-
-def coordinator(options: Options, console: Console) -> int:
-    """Make the coordinator's key, and a roster that names it."""
-    file = options.roster.with_name(COORDINATOR_KEY)
-
-    def named(roster: Roster) -> Roster:
-        if roster.coordinator:
-            raise InfeasibleError(
-                f"{options.roster} names the key of a coordinator already, and its clients answer no other. Choose "
-                "another --roster."
-            )
-        return replace(roster, coordinator=public_text(new_key(file)))
-
-    try:
-        roster = Roster.edit(options.roster, named, new=True)
-    except FileExistsError as error:
-        raise InfeasibleError(
-            f"There is a {file}, and a key is not written over: clients know the coordinator by it. Move it away, or "
-            "choose a --roster in another folder."
-        ) from error
-    console.print(f"Roster: {escape(str(options.roster))}. Private key of the coordinator: {escape(str(file))}.",
-                  soft_wrap=True)  # fmt: skip
-    console.print(f"Public key, for its clients, who answer no other: {roster.coordinator}", soft_wrap=True)
-    return 0
-
-
-def request(options: Options, console: Console) -> int:
-    """Sign a request to be enrolled."""
-    if options.out.exists() and not options.again:
-        raise InfeasibleError(f"There is a {options.out} already. Choose another --out, or give --again.")
-    made = EnrolmentRequest.sign(options.name, load_key(options.key), options.coordinator)
-    replace_durably(options.out, made.text)
-    console.print(f"Request, for the coordinator: {escape(str(options.out))}. The private key stays here.",
-                  soft_wrap=True)  # fmt: skip
-    console.print(f"Read this to the coordinator, by telephone or in person: {made.key}", soft_wrap=True)
-    return 0
-
-
-def enrol(options: Options, console: Console) -> int:
-    """Add a client to the roster."""
-    made = EnrolmentRequest.load(options.request)
-    roster = Roster.edit(options.roster, lambda roster: roster.adding(made))
-    console.print(f"{escape(roster.members[-1].name)} is client {roster.members[-1].id}.", soft_wrap=True)
-    console.print(_compare(made), soft_wrap=True)
-    return 0
-
-
-def _compare(made: EnrolmentRequest) -> str:
-    return f"Its key, which it must read to you, by telephone or in person: {made.key}"
-
-
-def revoke(options: Options, console: Console) -> int:
-    """Revoke a client."""
-    return _changed(options, console, "is revoked", lambda roster: {"revoked": True})
-
-
-def readmit(options: Options, console: Console) -> int:
-    """Readmit a client with a clean record."""
-
-    def next_term(roster: Roster) -> dict[str, Any]:
-        found = roster.member(options.client)
-        if found.revoked and not options.revoked:
-            raise InfeasibleError(
-                f"Client {found} is revoked. Give --revoked if it is to take part again all the same."
-            )
-        return {"term": found.term + 1, "revoked": False}
-
-    return _changed(options, console, "is let in again", next_term)
-
-
-def rotate(options: Options, console: Console) -> int:
-    """Replace the key of a client."""
-    made = EnrolmentRequest.load(options.request)
-    changed = Roster.edit(options.roster, lambda roster: roster.rekeying(roster.member(options.client).id, made))
-    console.print(escape(f"{_who(changed, options)} has a new key."), soft_wrap=True)
-    console.print(_compare(made), soft_wrap=True)
-    return 0
-
-
-def _who(roster: Roster, options: Options) -> str:
-    found = roster.member(options.client)
-    return f"Client {found.id} ({found.name})"
-
-
-def _changed(options: Options, console: Console, what: str, fields: Callable[[Roster], Mapping[str, Any]]) -> int:
-    def edited(roster: Roster) -> Roster:
-        return roster.changing(roster.member(options.client).id, **fields(roster))
-
-    console.print(escape(f"{_who(Roster.edit(options.roster, edited), options)} {what}."), soft_wrap=True)
-    return 0
-
-
-def roster(options: Options, console: Console) -> int:
-    """Print the clients that may take part, one per line."""
-    for m in sorted(Roster.load(options.roster).members, key=lambda m: m.id):
-        state = "revoked" if m.revoked else f"term {m.term}"
-        console.print(f"{m.id:>4}  {as_text(m.key)}  {state}  {escape(m.name)}", soft_wrap=True)
-    return 0
+def _check_files(given: Sequence[tuple[str, Path]]) -> None:
+    for name, value in given:
+        if not value.is_file():
+            raise InfeasibleError(f"There is no file {value}, which {name} names.")

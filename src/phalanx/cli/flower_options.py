@@ -12,6 +12,7 @@ FLOWER_ACTIONS = {
     "key": "Make a client's private key, and show the public one. The private key stays where it was made.",
     "kit": "Write a consortium's kit: a folder for its coordinator, and an archive for each site.",
     "node": "Be a client's SuperNode: wait for tasks of the coordinator, and carry them out.",
+    "executor": "Carry out the coordinator's app, in a process that is ready before a run begins.",
     "request": "Sign a client's request to be enrolled, which proves that it holds its key.",
     "certificates": "Make the certificates of a coordinator, for TLS.",
     "enrol": "Enter a client in the roster, by the request that it has signed.",
@@ -20,6 +21,7 @@ FLOWER_ACTIONS = {
     "rotate": "Give a client a new key, by the request that it has signed with that.",
     "roster": "Show who may take part.",
 }
+KEYS = {"coordinator", "key", "request", "certificates", "enrol", "revoke", "readmit", "rotate", "roster"}
 
 
 def flower(action: str) -> Parser:
@@ -43,6 +45,8 @@ def flower(action: str) -> Parser:
         parser.add_argument("--folder", type=path, default=Path("kit"), help=help_)
     elif action == "node":
         _add_node(parser)
+    elif action == "executor":
+        _add_executor(parser)
     elif action == "watch":
         parser.add_argument("folder", type=path, help="The run's: what the coordinator calls `folder`.")
         help_ = "Keep a page of HTML with the same, which a browser loads again by itself."
@@ -89,6 +93,16 @@ def _add_node(parser: Parser) -> None:
     help_ = "Where it listens for its own executor. (default: %(default)s)"
     parser.add_argument("--host", default="127.0.0.1", help=help_)
     parser.add_argument("--port", type=int, default=9094, help="Likewise. (default: %(default)s)")
+
+
+def _add_executor(parser: Parser) -> None:
+    """Add the options of `flower-superexec` that a coordinator needs, by Flower's names."""
+    help_ = "The SuperLink's, with the port, on this machine."
+    parser.add_argument("--runtime-api-address", required=True, metavar="ADDRESS", help=help_)
+    help_ = "The certificate by which it is known."
+    parser.add_argument("--root-certificates", type=path, required=True, metavar="FILE", help=help_)
+    help_ = "The secret that the SuperLink was given, too."
+    parser.add_argument("--superexec-auth-secret-file", type=path, required=True, metavar="FILE", help=help_)
 
 
 def _add_roster(parser: Parser, action: str) -> None:

@@ -11,24 +11,26 @@ from typing import Any
 
 import yaml
 from rich.console import Console
-from rich.markup import escape
 
 from phalanx.aggregators import Aggregator
 from phalanx.algorithms import FedAvg
 from phalanx.cli.checks import check_folder
 from phalanx.cli.configuration import Draft, made, resolved
+from phalanx.cli.consoles import escape
 from phalanx.cli.options import PAGE, data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
 from phalanx.cli.written import imported, with_numbers
 from phalanx.core import Algorithm, InfeasibleError
 from phalanx.experiments.carrying_out import Carrier, Means, Outcome, carried_out, local_workers, stored
-from phalanx.experiments.leaderboard.board import SHOWN, Board, accuracy, write
+from phalanx.experiments.leaderboard.board import SHOWN, Board, accuracy
+from phalanx.experiments.leaderboard.board import write as write_page
 from phalanx.experiments.leaderboard.defences import DEFENCES, Defence, Setup
 from phalanx.experiments.leaderboard.ranking import RankedDefence, Trial, expected, ranked
 from phalanx.experiments.leaderboard.tiers import TIERS, Tier
 from phalanx.experiments.line_store import LineStore
 from phalanx.report.words import duration, percent
+from phalanx.runs.files import write
 from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import checkout
@@ -67,13 +69,13 @@ def leaderboard_command(options: Options, console: Console) -> int:
         return 0
     boards = _boards(tier, options, found)
     if own is None:
-        files = write(boards, options.page, folder if options.page == PAGE else options.page.parent)
+        files = write_page(boards, options.page, folder if options.page == PAGE else options.page.parent)
     else:
         rest = next((board.ranked for board in boards if board.tier is tier), ())
         board = Board(tier, [*rest, *found], store)
         console.print(escape(_placed(board, found[0])), soft_wrap=True)
         page = folder / f"{tier.name}.md" if options.page == PAGE else options.page
-        files = write([board], page, page.parent)
+        files = write_page([board], page, page.parent)
     console.print(f"Written: {', '.join(map(str, files))}.", soft_wrap=True)
     return 0
 
@@ -193,8 +195,14 @@ def _placed(board: Board, own: RankedDefence) -> str:
     """Return the rank of a defence."""
     if not own.cells or own.synchronous is None or board.rank_by(own) < 0:
         return f"{own.defence.name} has no rank: {own.error or 'it is refused or fails in some cells'}."
-    order = [one for one in board.order(own.synchronous) if board.rank_by(one) >= 0]
-    return f"{own.defence.name}: rank {order.index(own) + 1} of {len(order)}, {_brief(board, own)}."
+    rows, place = next(
+        (rows, place)
+        for _, rows in board.sorts
+        for one, place in zip(rows, board.places(rows), strict=True)
+        if own in one.defences
+    )
+    count = sum(board.rank_by(one.defences[0]) >= 0 for one in rows)
+    return f"{own.defence.name}: rank {place} of {count}, {_brief(board, own)}."
 
 
 # A defence of the user's own
@@ -255,7 +263,7 @@ def _alone(tier: Tier, options: Options, console: Console) -> int:
     trial = _found(tier, options)
     file = OWN / f"{trial.key}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump(trial.plan.config, sort_keys=False), encoding="utf-8")
+    write(file, yaml.safe_dump(trial.plan.config, sort_keys=False).encode())
     trace, before = _carried_out(trial.plan, data_dir(options.data_dir)).trace, trial.accuracies[0]
     console.print(escape(f"{trial.plan.title}, seed {trial.plan.seed}: accuracy {percent(trace.final())}."))
     console.print(f"The record says {percent(before)}. With all its steps: phalanx run --config {file}", soft_wrap=True)

@@ -14,9 +14,10 @@ import phalanx
 from phalanx.cli import advice, flower_options, options
 from phalanx.cli.parser import Options, Parser
 from phalanx.errors import NotInRecordError, StalledError
+from phalanx.runs.files import is_full
 from phalanx.signals import ignore_stop_signals, stopped_like_ctrl_c
 from phalanx.trust import announcing
-from phalanx.wording import shown, visible
+from phalanx.wording import LONGEST_LINE, shown
 
 NO_MEMORY = "There is not enough memory. Make the model, the data, the batches or the number of clients smaller."
 DEBUG = "PHALANX_DEBUG"  # environment variable: show where an error comes from
@@ -58,7 +59,12 @@ COMMANDS = {
     "doctor": Command(options.DOCTOR, options.doctor, "phalanx.cli.doctor", "doctor_command"),
 }
 FLOWER = {
-    name: Command(description, partial(flower_options.flower, name), "phalanx.cli.flower", name)
+    name: Command(
+        description,
+        partial(flower_options.flower, name),
+        "phalanx.cli.flower_keys" if name in flower_options.KEYS else "phalanx.cli.flower",
+        name,
+    )
     for name, description in flower_options.FLOWER_ACTIONS.items()
 }
 SCHEMA = {
@@ -162,6 +168,9 @@ def _foreseen() -> tuple[type[Exception], ...]:
 
 def _said(error: Exception) -> str:
     """Return what an error says, without numbers of the operating system."""
+    if is_full(error):
+        what = shown(str(error.filename), 300) if error.filename else "What this command writes"
+        return f"{what} has no room: its disk is full, or your quota of it. Free some space; then repeat the command."
     if isinstance(error, OSError) and error.strerror:
         return f"{shown(str(error.filename), 300)}: {error.strerror}." if error.filename else f"{error.strerror}."
     return NO_MEMORY if _out_of_memory(error) else str(error)
@@ -179,7 +188,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _say(text: str) -> None:
-    print(visible(text, lines=True), file=sys.stderr)
+    print("\n".join(shown(line, LONGEST_LINE) for line in text.split("\n")), file=sys.stderr)
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: Any) -> None:

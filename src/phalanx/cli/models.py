@@ -13,29 +13,30 @@ from torch import Tensor, nn
 
 from phalanx.cli.checks import check_out
 from phalanx.cli.configuration import Draft, parameters
-from phalanx.cli.consoles import plain_console
+from phalanx.cli.consoles import escape, plain_console
 from phalanx.cli.evaluating import Evaluating
 from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
-from phalanx.cli.terminal import TRUTH, escape, say_unsealed
+from phalanx.cli.terminal import TRUTH, say_unsealed
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Schema, Source
+from phalanx.data.images import ImageSource
 from phalanx.data.table_files import TableFile, files_of
 from phalanx.errors import NotInRecordError
 from phalanx.models import TorchModule
 from phalanx.runs.export import FORMATS, Format, as_onnx, tensors_as
 from phalanx.runs.files import write
 from phalanx.runs.models import ModelIndex, ModelInputs, Models
-from phalanx.runs.new_rows import NewRows, new_rows, own_files, own_test_part
+from phalanx.runs.new_rows import NewRows, elsewhere, new_rows, own_files, own_test_part
 from phalanx.runs.plan import Run
 from phalanx.runs.predicting import meaning
 from phalanx.runs.record import Record
 from phalanx.runs.reports import fallen
 from phalanx.runs.schema import ClientRecord, plain
 from phalanx.runs.scores import Scores, scores
-from phalanx.runs.table_graph import with_table
+from phalanx.runs.table_graph import with_images, with_table
 from phalanx.training.evaluation import Score, client_accuracy, confusion
-from phalanx.trust import reading
+from phalanx.trust import reading, reads_files
 from phalanx.wording import percent, plural, visible
 
 ROWS = 50  # clients and classes that a table lists, at most
@@ -56,7 +57,7 @@ def _evaluate(record: Record, given: Evaluating, file: str | None, console: Cons
     models = record.kept(best=given.best)
     plan = plan_of(record, with_data=given.data is None and file is None)
     inputs = models.index.inputs
-    rows = _examples(record, given.data if file is None else record.schema.source(file), given)
+    rows = _examples(record, given.data if file is None else _source(record, file), given)
     test = rows.data
     if inputs is not None and (test.shape, test.classes) != (inputs.shape, inputs.classes):
         raise InfeasibleError(
@@ -81,8 +82,19 @@ def _evaluate(record: Record, given: Evaluating, file: str | None, console: Cons
 def _examples(record: Record, source: Source | None, given: Evaluating) -> NewRows:
     """Return the examples of a source, or of the run's own data, that the models were not trained on."""
     place, own = data_dir(given.data_dir), plan_of(record).data if source is None or "data" in record.config else None
+    far = "" if own is None or reads_files() else elsewhere(own, place)
+    own = None if far else own
     if source is None:
+        if far:
+            raise InfeasibleError(
+                f"The record says that the run's own data is {far}. It is outside the current and the data folder, and "
+                "the record may be somebody else's. If the run is yours, give --trust; else name examples by --data."
+            )
         return NewRows(own_test_part(record, _schema(record), cast(Source, own), place), 0)
+    described = record.kept().schema
+    if described is not None and described.images is not None and isinstance(source, ImageSource):
+        _say("Which of these images the models were trained on is not looked at: name new ones.")
+        return NewRows(described.pictures(source, place).whole(described), None)
     if not isinstance(source, TableFile):
         return NewRows(source.load(place)[1], None)
     if (schema := _schema(record)) is None:
@@ -94,7 +106,11 @@ def _examples(record: Record, source: Source | None, given: Evaluating) -> NewRo
         return NewRows(source.load(place)[1], None)
     rows = new_rows(record, schema, source, own, place, equal_rows=given.equal_rows)
     if rows.left_out is None:
-        _say("The run's own data is not there as it was, so that rows that the models were trained on are not found.")
+        if record.config.get("engine") == "flower":
+            _say("The clients' rows are not here. If some of these rows are among them, the result is too good.")
+            return rows
+        why = f", {far}, is not read without --trust" if far else " is not there as it was"
+        _say(f"The run's own data{why}, so that rows that the models were trained on are not found.")
     elif rows.left_out:
         of = len(rows.data) + rows.left_out
         _say(
@@ -102,6 +118,12 @@ def _examples(record: Record, source: Source | None, given: Evaluating) -> NewRo
             "models were trained on. If these are other examples with the same values, give --equal_rows true."
         )
     return rows
+
+
+def _source(record: Record, file: str) -> Source:
+    """Return a file as it is read by the schema of a run."""
+    schema = record.kept().schema
+    return record.schema.source(file) if schema is None or schema.images is None else schema.image_source(file)
 
 
 def _schema(record: Record) -> Schema | None:
@@ -433,7 +455,12 @@ def _falls(record: Record, index: ModelIndex, options: Options) -> list[str]:
 
 
 def _with_table(record: Record, network: bytes) -> bytes:
-    """Return the ONNX model of a network, of a run on a table with what that needs around it."""
+    """Return the ONNX model of a network, of a run on a table with what that needs around it.
+
+    Images are decoded and scaled outside of it: their schema is in its metadata.
+    """
+    if (described := record.kept().schema) is not None and described.images is not None:
+        return with_images(network, described, record.summary.identity)
     if (schema := _schema(record)) is None:
         return network
     try:

@@ -486,7 +486,7 @@ def doctor() -> Parser:
     help_ = "Of a coordinator or a client: certificates, keys, roster."
     parser.add_argument("--folder", type=path, help=help_)
     _add_schema(parser)
-    help_ = "Tables of a site, CSV or parquet, which should fit the schema."
+    help_ = "Tables or images of a site, which should fit the schema."
     parser.add_argument("--tables", nargs="+", default=[], metavar="FILE", help=help_)
     _add_notation(parser)
     help_ = f"Ports that should be free here. (default: {PORT})"
@@ -504,10 +504,13 @@ Sentences in the terminal quote cells of the file; --json does not."""
 
 def schema_init() -> Parser:
     """Return the parser of `phalanx schema init`."""
-    missing = "Name a file, or several, and the column of the labels: FILE --target NAME."
+    missing = "Name a file, or several, and the column of the labels: FILE --target NAME. Or a folder of images."
     parser = Parser("phalanx schema init", SCHEMA_INIT, missing=missing)
-    parser.add_argument("files", nargs="+", metavar="FILE", help="CSV or parquet, each of one site; or a pattern.")
-    parser.add_argument("--target", required=True, metavar="NAME", help="Column of the labels or targets.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="CSV, parquet or images, of one site; or a pattern.")
+    parser.add_argument("--target", metavar="NAME", help="Column of the labels or targets; of a table always needed.")
+    parser.add_argument("--image", metavar="NAME", help="Column of paths, if the files name images.")
+    help_ = "Height and width in pixels to which images are stretched; their own if not given."
+    parser.add_argument("--size", type=int, metavar="PIXELS", help=help_)
     parser.add_argument("--owner", metavar="NAME", help="Column of the owner of a row, such as hospital.")
     help_ = "Columns that are no inputs, such as patient_id."
     parser.add_argument("--drop", nargs="+", default=(), metavar="NAME", help=help_)
@@ -515,6 +518,10 @@ def schema_init() -> Parser:
     parser.add_argument("--codes", nargs="+", default=(), metavar="NAME", help=help_)
     help_ = "Columns in which 0 stands for a missing value."
     parser.add_argument("--zeros", nargs="+", default=(), metavar="NAME", help=help_)
+    help_ = "Add an input of 0 and 1 for each column of which values are missing, which says where."
+    parser.add_argument("--indicator", action="store_true", help=help_)
+    help_ = "Rows below which a site is refused, and tells no statistics; none if not given."
+    parser.add_argument("--least_rows", type=int, metavar="ROWS", help=help_)
     help_ = "Classes that join labels: healthy=0 ill=1,2,3,4. Each label is a class if not given."
     parser.add_argument("--classes", nargs="+", default=(), metavar="NAME=LABELS", help=help_)
     help_ = "A word for a missing value, besides an empty cell and those that are usual; several by giving it again."
@@ -532,7 +539,7 @@ def schema_check() -> Parser:
     """Return the parser of `phalanx schema check`."""
     missing = "Name a file, or several."
     parser = Parser("phalanx schema check", SCHEMA_CHECK, missing=missing, epilog=SCHEMA_STATUS)
-    parser.add_argument("files", nargs="+", metavar="FILE", help="CSV or parquet; or a pattern.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="CSV, parquet, a folder of images; or a pattern.")
     _add_schema(parser, default=Path("schema.json"))
     _add_notation(parser)
     parser.add_argument("--json", action="store_true", help="Print the result as JSON, which quotes no cell.")

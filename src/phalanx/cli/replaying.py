@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from phalanx.cli.configuration import Draft
+from phalanx.cli.consoles import escape
 from phalanx.cli.parser import Options
-from phalanx.cli.terminal import escape
 from phalanx.core import Algorithm, InfeasibleError
 from phalanx.runs.record import CONFIG, configuration_of
 from phalanx.runs.replay import ReplayedStep, UpdateReplay

@@ -13,11 +13,11 @@ from typing import Any, cast
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from phalanx.cli import parser
 from phalanx.cli.checks import check_device, check_folder
+from phalanx.cli.consoles import escape
 from phalanx.cli.options import data_dir
 from phalanx.cli.workers import workers_of
 from phalanx.core import InfeasibleError

@@ -13,9 +13,10 @@ from rich.table import Table
 from phalanx.cli import demo, progress, terminal
 from phalanx.cli.checks import check_device, check_folder
 from phalanx.cli.configuration import Draft
+from phalanx.cli.consoles import escape
 from phalanx.cli.options import Execution, data_dir
 from phalanx.cli.parser import Options
-from phalanx.cli.terminal import escape, say_unsealed
+from phalanx.cli.terminal import say_unsealed
 from phalanx.core import InfeasibleError
 from phalanx.data import holdings
 from phalanx.engine.observer import Observer, Progress
@@ -27,6 +28,7 @@ from phalanx.runs.canonical import modules
 from phalanx.runs.checkpoint import Checkpoint, peek
 from phalanx.runs.engine_choice import by_rule, with_engine
 from phalanx.runs.federation import Federation, names_of
+from phalanx.runs.files import write_figure
 from phalanx.runs.learning import stuck
 from phalanx.runs.models import SavedModels
 from phalanx.runs.plan import Run
@@ -150,7 +152,7 @@ def partition_command(options: Options, console: Console) -> int:
         from phalanx.data import plot_holdings  # noqa: PLC0415  (matplotlib is slow to import)
 
         options.picture.parent.mkdir(parents=True, exist_ok=True)
-        plot_holdings(counts, plan.attackers(names), sizes).savefig(options.picture, dpi=150)
+        write_figure(plot_holdings(counts, plan.attackers(names), sizes), options.picture, dpi=150)
         console.print(f"Picture: {options.picture}", soft_wrap=True)
     return 0
 
@@ -235,7 +237,7 @@ def _spreads(plan: Run, execution: Execution) -> bool:
     """
     reasons = {
         "it computes on a GPU": execution.device != "cpu",
-        f"{plan.algorithm.title} corrects their gradients": plan.algorithm.corrects,
+        f"{plan.algorithm.title} corrects their gradients": plan.algorithm.traits.corrects,
         "its clients remember something of their training": plan.training.remembers,
     }
     why = next((why for why, holds in reasons.items() if holds), "")
@@ -268,7 +270,7 @@ def _show(records: Sequence[Record], folder: Path, title: str, console: Console)
             console.print(escape(f"{record.name}: {line}"), soft_wrap=True)
     failed = [record for record in records if record.summary.status == "failed"]
     for record in failed:
-        why = escape(record.summary.error or "")
+        why = escape(record.summary.error or "", lines=True)
         console.print(f"[red]{escape(record.name)} had to stop.[/] {why}", soft_wrap=True)
     console.print(f"Report: {write(records, folder / REPORT, title)}", soft_wrap=True)
     return 1 if failed else 0

@@ -1,8 +1,9 @@
-"""`phalanx schema`: draft the schema of a federation's tables, and check the file of a site against it."""
+"""`phalanx schema`: draft the schema of a federation's tables or images, and check those of a site against it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from phalanx.cli.parser import Options
 from phalanx.core import InfeasibleError
 from phalanx.data import CSV, Schema
 from phalanx.data.findings import Finding
+from phalanx.data.image_draft import draft_images
 from phalanx.data.table_check import TableCheck, examined, in_words, outcome
-from phalanx.data.table_draft import draft
-from phalanx.data.table_files import TableFile, files_of
+from phalanx.data.table_draft import SchemaDraft, draft
+from phalanx.data.table_files import TableFile, files_of, is_pattern
 from phalanx.data.table_schema import UnfitTableError
 from phalanx.data.table_statistics import (
     LARGEST_STATISTICS,
@@ -28,13 +30,17 @@ from phalanx.data.table_statistics import (
 from phalanx.data.tables import WHOLE, Dialect, Name
 from phalanx.reading import contents
 from phalanx.runs.files import write
-from phalanx.wording import plural, shown, visible
+from phalanx.wording import LONGEST_LINE, plural, shown
 
 
 def init_command(options: Options, console: Console) -> int:
     """Write a first schema, and say what is to be decided; return the exit status."""
+    if options.image is not None or any(path.is_dir() for name in options.files for path in _files(name)):
+        return _written(_draft_of_images(options), options, console)
     files = [file for path in options.files for file in _files(path)]
     _check_place(options, "schema.json", files)
+    if options.target is None:
+        raise InfeasibleError("Name the column of the labels or targets: --target NAME.")
     made = draft(
         options.files,
         options.target,
@@ -43,19 +49,44 @@ def init_command(options: Options, console: Console) -> int:
         codes=options.codes,
         zeros=options.zeros,
         classes=_classes(options.classes),
+        indicator=options.indicator,
         dialect=Dialect(options.separator, options.decimal, options.thousands, tuple(options.missing)),
     )
+    return _written(made, options, console)
+
+
+def _draft_of_images(options: Options) -> SchemaDraft:
+    """Return a first schema of images; raise `InfeasibleError` if an option is for tables."""
+    tabular = ("owner", "drop", "codes", "zeros", "indicator", "classes", "missing", "thousands")
+    if given := [name for name in tabular if options[name]]:
+        raise InfeasibleError(f"--{given[0]} is for tables, and not for images. Leave it out.")
+    _check_place(options, "schema.json", [file for path in options.files for file in _files(path) if file.is_file()])
+    return draft_images(
+        [str(place) for path in options.files for place in _files(path)],
+        image=options.image,
+        target=options.target,
+        size=options.size,
+        separator=options.separator,
+    )
+
+
+def _written(made: SchemaDraft, options: Options, console: Console) -> int:
+    """Say what is to be decided of a draft, and write it; return the exit status."""
     for one in made.findings:
         _say(f"{'error' if one.error else 'decide'}: {one.sentence}", console)
-    rows = f"{plural(sum(made.rows.values()), 'row')} of {plural(len(made.rows), 'file')}"
+    images = made.schema is not None and made.schema.images is not None
+    unit, place = ("image", "place") if images else ("row", "file")
+    rows = f"{plural(sum(made.rows.values()), unit)} of {plural(len(made.rows), place)}"
     if made.schema is None:
         _say(f"{rows}: no schema is written. Do as the errors say, and repeat this.", console)
         return 1
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    write(options.out, made.schema.json)
-    inputs = plural(len(made.schema.reading.columns), "input")
+    schema = made.schema if options.least_rows is None else made.schema.asking(options.least_rows)
+    write(options.out, schema.json)
+    form = schema.images
+    inputs = plural(len(made.schema.reading.columns), "input") if form is None else form.text
     classes = f", classes {', '.join(map(str, made.schema.labels))}" if made.schema.labels else ""
-    _say(f"{options.out}: {rows}, {inputs}{classes}. {made.schema.digest}", console)
+    _say(f"{options.out}: {rows}, {inputs}{classes}. {schema.digest}", console)
     return 0
 
 
@@ -84,7 +115,10 @@ def _classes(given: Sequence[str]) -> Mapping[str, tuple[Name, ...]] | None:
 
 
 def _files(path: str) -> list[Path]:
-    """Return the files of a path or a pattern; raise `FileNotFoundError` if there are none."""
+    """Return the folder or the files of a path or a pattern; raise `FileNotFoundError` if there are none."""
+    folders = [Path(path)] if Path(path).is_dir() else [*map(Path, sorted(glob(path)))] if is_pattern(path) else []
+    if folders := [each for each in folders if each.is_dir()]:
+        return folders
     if not (found := files_of(path, None)):
         raise FileNotFoundError(f"There is no file {shown(path, 300)}. Correct the path.")
     return found
@@ -113,8 +147,10 @@ def in_lines(found: TableCheck) -> Iterator[str]:
         yield f"{'error' if one.error else 'remark'}: {in_words(found, one)}"
 
 
-def source_of(schema: Schema, file: Path, options: Options) -> TableFile:
-    """Return how a file is written: as the schema says, but for what the options say."""
+def source_of(schema: Schema, file: Path, options: Options) -> TableFile | None:
+    """Return how a table is written: as the schema says, but for what the options say; None for images."""
+    if schema.images is not None:
+        return None
     source = schema.source(str(file))
     given = {name: options.get(name) for name in ("separator", "decimal", "thousands") if options.get(name) is not None}
     source = replace(source, **given) if given and isinstance(source, CSV) else source
@@ -137,6 +173,8 @@ def _unquoted(one: Finding, found: TableCheck) -> Finding:
     if one.code == "unused":
         columns = plural(found.unused, "column")
         return replace(one, name="", sentence=f"Not used, as the schema has no such column: {columns}.")
+    if one.code == "files":
+        return replace(one, name="", sentence="Files that are no images in a folder of a class are left out.")
     if one.code == "file":
         return replace(one, sentence="The file cannot be read. phalanx schema check says why without --json.")
     return one
@@ -154,10 +192,17 @@ def _finding(one: Finding, line: int | None) -> dict[str, Any]:
     }
 
 
+def _schema_of_tables(path: Path) -> Schema:
+    """Return a schema; raise `InfeasibleError` if it is one of images."""
+    schema = Schema.load(path)
+    if schema.images is not None:
+        raise InfeasibleError(f"{path} describes images, and statistics are those of tables.")
+    return schema
+
+
 def statistics_command(options: Options, console: Console) -> int:
     """Write the statistics of a site; return the exit status."""
-    schema = Schema.load(options.schema)
-    files = _files(options.table)
+    schema, files = _schema_of_tables(options.schema), _files(options.table)
     _check_place(options, "site.json", [*files, options.schema])
     try:
         found = statistics_of(schema, options.table, source_of(schema, files[0], options))
@@ -170,7 +215,7 @@ def statistics_command(options: Options, console: Console) -> int:
 
 def scale_command(options: Options, console: Console) -> int:
     """Write a schema with the scaling that its sites agree on; return the exit status."""
-    schema, out = Schema.load(options.schema), options.out
+    schema, out = _schema_of_tables(options.schema), options.out
     if options.rule == "pooled" and POOLED not in options.accept:
         raise InfeasibleError(
             "One site that lies moves a pooled scaling as far as it likes. Leave out --rule pooled, or accept that by "
@@ -193,4 +238,4 @@ def scale_command(options: Options, console: Console) -> int:
 
 
 def _say(text: str, console: Console) -> None:
-    console.print(visible(text), markup=False, soft_wrap=True)
+    console.print(shown(text, LONGEST_LINE), markup=False, soft_wrap=True)

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 
 from phalanx.cli.checks import check_device, check_folder
+from phalanx.cli.consoles import escape
 from phalanx.cli.models import plan_of
 from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options

@@ -10,24 +10,19 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape as escape_markup
 from rich.table import Table
 
+from phalanx.cli.consoles import escape
 from phalanx.report.troubles import troubles
 from phalanx.runs.missing import lost_rounds, never, subset
 from phalanx.runs.record import Record
 from phalanx.runs.reports import fallen, reported, spread
 from phalanx.runs.schema import ClientRecord, DetectionCounts
-from phalanx.wording import percent, plural, visible
+from phalanx.wording import percent, plural
 
 TRUTH = {None: "unknown", True: "Byzantine", False: "[yellow]honest[/]"}
 GROUPS = {None: "unknown", False: "honest", True: "Byzantine"}
 STATUS = {"failed": " [red]failed[/]", "stopped": " [yellow]stopped[/]"}
-
-
-def escape(text: str) -> str:
-    """Return text for tables and lines of `rich`, in which neither markup nor control characters do anything."""
-    return escape_markup(visible(text, lines=True))
 
 
 def say_unsealed(records: Mapping[Path, Record], console: Console) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from phalanx.cli.consoles import escape
 from phalanx.cli.parser import Options
-from phalanx.cli.terminal import escape
 from phalanx.runs.evidenced import KnownRoster
 from phalanx.runs.files import AUDIT
 from phalanx.runs.seal import Alteration

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from phalanx.cli.consoles import escape
 from phalanx.cli.options import ALPHA_STAR, DELTA
 from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import ReportedSizes, check_target, read_sizes, write_weights
+from phalanx.runs.files import write_figure
 from phalanx.weighting.certificate import Certificate, certify
 from phalanx.weighting.diagnostics import Concentration, concentration, weight_shift
 from phalanx.weighting.truncation import (
@@ -293,7 +294,7 @@ def _draw(reported: ReportedSizes, options: Options) -> None:
     if options.alpha is not None and top(options.alpha, len(sizes)):
         chosen = TradeOff(options.alpha, truncation_bound(sizes, options.alpha, options.alpha_star))
     curve = truncation_curve(sizes, options.alpha_star)
-    plot_truncation_curve(curve, sizes, chosen).savefig(options.picture, dpi=150)
+    write_figure(plot_truncation_curve(curve, sizes, chosen), options.picture, dpi=150)
 
 
 def _table(title: str) -> Table:

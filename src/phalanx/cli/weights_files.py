@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.reading import contents, decoded
+from phalanx.runs.files import replacing, target
 from phalanx.wording import shown
 
 STANDARD_INPUT = Path("-")
@@ -148,7 +149,7 @@ def write_weights(path: Path, reported: ReportedSizes, weights: Sequence[float])
     check_target(path, (".csv", ".json"))
     total, columns = sum(weights), ("client", "reported", "weight", "share")
     rows = zip(reported.names, reported.sizes, weights, (weight / total for weight in weights), strict=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with replacing(target(path)) as binary, io.TextIOWrapper(binary, "utf-8", newline="") as file:
         if path.suffix.lower() == ".csv":
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(columns)

@@ -7,14 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from phalanx.cli.consoles import escape
 from phalanx.cli.options import COST
 from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import ReportedSizes, read_counts, write_weights
 from phalanx.errors import InfeasibleError
 from phalanx.promises.frontier import NOISE, Frontier, Point, WeighingCost, frontier
+from phalanx.runs.files import write_figure
 from phalanx.weighting.truncation import top
 from phalanx.wording import percent, shown
 
@@ -47,7 +48,8 @@ def show_frontier(reported: ReportedSizes, options: Options, console: Console) -
     if options.picture is not None:
         from phalanx.promises.frontier_picture import plot_frontier  # noqa: PLC0415  (matplotlib is slow to import)
 
-        plot_frontier(found, reported.names).savefig(options.picture, dpi=100, facecolor="white")
+        picture = plot_frontier(found, reported.names)
+        write_figure(picture, options.picture, dpi=100, facecolor="white")
         _say(console, f"Picture: {options.picture}")
     if options.weights is not None:
         if found.best is None:

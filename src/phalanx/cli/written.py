@@ -2,10 +2,10 @@
 
 import re
 import sys
-from importlib import import_module
 from pathlib import Path
 
 from phalanx.core import InfeasibleError
+from phalanx.trust import imported as import_said
 
 
 def with_numbers(text: str, f: int, n: int) -> str:
@@ -36,7 +36,7 @@ def imported(text: str, said: str, kinds: tuple[type, ...], none: str) -> str:
         raise InfeasibleError(f"{file} is no name of a module. Rename it, with letters, digits and _ alone.")
     sys.path.append(str(file.parent.resolve()))
     try:
-        module = import_module(file.stem)
+        module = import_said(file.stem)
     except (Exception, SystemExit) as error:
         raise InfeasibleError(f"{file} cannot be imported: {type(error).__name__}: {error}.") from error
     if module.__file__ is None or not file.samefile(module.__file__):

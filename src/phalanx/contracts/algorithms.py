@@ -77,7 +77,7 @@ def _verdicts(make: Make) -> Iterator[Found]:
     going_on = {client for client, verdict in after.verdicts.items() if not verdict.final}
     if not set(ready) <= going_on | (set(range(M)) - after.verdicts.keys()):
         yield "An excluded client must get no download.", f"Clients {sorted(set(ready) - going_on)} get one."
-    if algorithm.synchronous and set(ready) != going_on:
+    if algorithm.traits.synchronous and set(ready) != going_on:
         yield "Every client that goes on must get a download after a round.", f"{sorted(going_on - set(ready))} do not."
     yield TRIED
 
@@ -103,17 +103,21 @@ def _form(make: Make) -> Iterator[Found]:
         yield f"The model must stay a finite vector of {D} entries.", f"Its shape is {tuple(after.model.shape)}."
     for client in range(M):
         size = len(algorithm.download(after, client))
-        if size != algorithm.download_size(D):
-            yield "`download` must have `download_size` entries.", f"Client {client} gets {size}."
-    if missing := [name for name in algorithm.observed if not hasattr(after, name)]:
-        yield "The state must have the fields in `observed`.", f"It lacks {missing}."
+        if size != algorithm.traits.vectors * D:
+            yield "`download` must have as many vectors as `traits` say.", f"Client {client} gets {size}."
+    if not algorithm.traits.remembers and algorithm.upload(torch.ones(D), None)[1] is not None:
+        yield "What a client keeps must be declared in `traits.keeps`.", "`upload` returns a memory."
+    if not algorithm.traits.corrects and algorithm.correction(None, algorithm.download(after, 0), 1.0) is not None:
+        yield "Corrections must be declared in `traits.corrects`.", "`correction` returns one."
+    if missing := [name for name in algorithm.traits.observed if not hasattr(after, name)]:
+        yield "The state must have the fields in `traits.observed`.", f"It lacks {missing}."
     yield TRIED
 
 
 def _names(make: Make) -> Iterator[Found]:
     """Clients 0..5 renamed to 5..0 get the same model."""
     algorithm = _made(make)
-    if not algorithm.synchronous:
+    if not algorithm.traits.synchronous:
         raise UntriedError("the order in which updates come counts in an asynchronous algorithm")
     state = _start(algorithm)
     batch = _updates(algorithm, state)

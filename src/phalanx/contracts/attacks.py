@@ -48,7 +48,7 @@ def _part(attack: Attack, update: Update) -> Attack:
 
 def _forged(attack: Attack, update: Update, known: Knowledge, seed: int = 0) -> Tensor:
     part = _part(attack, update)
-    return part.respond(update, known if part.omniscient else None, _rng(seed)).delta
+    return part.respond(update, known if part.traits.omniscient else None, _rng(seed)).delta
 
 
 def _value(make: Make) -> Iterator[Found]:
@@ -106,10 +106,10 @@ def _knowledge(make: Make) -> Iterator[Found]:
     try:
         part.respond(own[0], None, _rng())
     except InfeasibleError:
-        if not part.omniscient:
-            yield "It must not need `knowledge`, or set `omniscient`.", "It was given none."
+        if not part.traits.omniscient:
+            yield "It must not need `knowledge`, or declare it: `traits.omniscient`.", "It was given none."
     except Exception as error:
-        what = "raise `InfeasibleError`" if part.omniscient else "work, or set `omniscient`"
+        what = "raise `InfeasibleError`" if part.traits.omniscient else "work, or declare `traits.omniscient`"
         yield f"Without `knowledge` it must {what}.", f"It raised {type(error).__name__}: {error}"
     for h in (0, 1, 2):
         few, known = _situation(h)
@@ -140,7 +140,7 @@ def _reports(make: Make) -> Iterator[Found]:
         if not 0 < delay < math.inf:
             yield "`delay` must return a positive, finite number.", f"Of {seconds} seconds it made {delay!r}."
     answer = Answer(4, torch.ones(D))
-    for one in attack.answers(answer, [Answer(k, torch.ones(D)) for k in range(attack.recalls)]):
+    for one in attack.answers(answer, [Answer(k, torch.ones(D)) for k in range(attack.traits.recalls)]):
         if one.delta.shape != (D,) or not isinstance(one.version, int):
             yield "`answers` must return updates with versions.", f"It returned {one!r}."
     yield TRIED

@@ -14,7 +14,10 @@ from phalanx.wording import plural
 LEAST_ROWS = 20  # below which a column can predict the labels by chance
 MOST_CLASSES = 50  # labels that a column is compared with
 WRONG = 0.005  # share of rows in which a column that predicts the labels may be wrong
+LEAST_CODES = 3  # different numbers of a column in which one such as -9 or 999 is noticed
 LEAST_VALUES = 10  # different numbers above 0 of a column in which 0 is noticed
+SOME_VALUES = 20  # of a column of text, above which it seems to hold numbers with a unit, or names of the rows
+FEW_ROWS = 5  # for each text of a column, below which these seem to be names of the rows
 FAR = 3.0  # ranges of the other numbers of a column, between these and one that may stand for a missing value
 MERGED = 2.5e-4  # rounding, as a share of a column's range, above which different values are one in float32
 SHOWN = 5  # findings of one kind that are listed
@@ -25,6 +28,7 @@ _MINUS = str.maketrans(dict.fromkeys("\u2212\u2013\u2014\ufe63\uff0d", "-"))
 _SPACES = str.maketrans(dict.fromkeys("\u00a0\u2009\u202f'\u2019_ ", ""))
 _SEPARATED = re.compile(r"[+-]?\d+([.,]\d+)+([eE][+-]?\d+)?|[+-]?[.,]\d+")
 _BOUND = re.compile(r"[<>\u2264\u2265~\u2248=]+")
+_AFFIXED = re.compile(r"([^\w.+-]*)([+-]?[\d.]+)([^\d]*)")  # a sign such as (, a number, and a unit such as mg
 _UNIT = re.compile(r"[%\u20ac$\u00a3]")
 
 
@@ -65,7 +69,11 @@ def is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return not re.fullmatch(r"[+-]?(nan|inf|infinity)", text.strip(), re.IGNORECASE) and "_" not in text
+    return (
+        text.strip().isascii()
+        and not re.fullmatch(r"[+-]?(nan|inf|infinity)", text.strip(), re.IGNORECASE)
+        and "_" not in text
+    )
 
 
 def notation(text: str) -> str:
@@ -73,8 +81,8 @@ def notation(text: str) -> str:
     if is_number(text):
         return ""
     plain = text.strip().translate(_MINUS)
-    if is_number(plain):
-        return "a sign that is no minus (U+002D)"
+    if is_number(_digits(plain)):
+        return "a sign that is no minus (U+002D)" if is_number(plain) else "digits other than 0 to 9"
     if _BOUND.match(plain) and (is_number(rest := _BOUND.sub("", plain, count=1)) or _SEPARATED.fullmatch(rest)):
         return BOUND
     if (bare := _UNIT.sub("", plain).strip()) != plain and (is_number(bare) or _SEPARATED.fullmatch(bare)):
@@ -83,6 +91,11 @@ def notation(text: str) -> str:
     if joined != plain and (is_number(joined) or _SEPARATED.fullmatch(joined)) and re.match(r"[+-]?\d{1,3}\D", plain):
         return "digits in groups"
     return "a comma" if _SEPARATED.fullmatch(plain) and "," in plain else ""
+
+
+def _digits(text: str) -> str:
+    """Return a text with 0 to 9 in place of the digits of other scripts."""
+    return "".join(str(unicodedata.decimal(c, c)) for c in text)
 
 
 class Misread(NamedTuple):
@@ -120,6 +133,41 @@ def as_number_column(values: Sequence[str]) -> Misread | None:
         return Misread(text, f"holds a number with {how}", f"{remedy}, or drop the column.")
     remedy = "If that is a missing value, list it in missing, and set impute; or drop the column."
     return Misread(words[0], f"holds {words[0]!r} among numbers", remedy)
+
+
+def written(counts: Mapping[str, int], column: str, what: str) -> Iterator[Finding]:
+    """Yield why texts may be numbers with something else, or names of the rows.
+
+    Args:
+        counts: rows of each of the texts.
+        column: the column that holds them.
+        what: they become: "an input of 0 and 1", say.
+    """
+    others = [text for text in counts if not is_number(text)]
+    bare = {number for text in others if (number := _AFFIXED.sub(r"\2", text.strip())) and is_number(number)}
+    words = [text for text in others if not any(map(str.isdigit, text))]  # 3+ and 2b are grades
+    if words and 2 <= len(counts) - len(others) >= len(words):
+        rows = plural(sum(map(counts.__getitem__, words)), "row")
+        yield Finding(
+            "notation",
+            column,
+            f"Column {column!r} holds numbers, and text in {rows}: each becomes {what} of its own. "
+            "Correct the text, or list it in missing, and set impute.",
+        )
+    elif len(counts) > SOME_VALUES and len(bare) > 0.9 * len(counts):
+        yield Finding(
+            "notation",
+            column,
+            f"Column {column!r} holds {len(counts)} numbers with a sign or a unit, and each becomes {what} of its own. "
+            "Write the numbers alone, or drop the column.",
+        )
+    elif len(counts) > SOME_VALUES and sum(counts.values()) < FEW_ROWS * len(counts):
+        yield Finding(
+            "identifier",
+            column,
+            f"Column {column!r} has {len(counts)} texts of few rows each. If they name persons or rows, drop it.",
+            error=False,
+        )
 
 
 def plainly(text: str) -> str:
@@ -184,10 +232,14 @@ def predicts(values: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> bool:
 
 def counts_rows(values: npt.NDArray[Any]) -> bool:
     """Return whether a column numbers the rows: different integers, each the one after another."""
+    return tells_rows(values) and bool(values.max() - values.min() == len(values) - 1)
+
+
+def tells_rows(values: npt.NDArray[Any]) -> bool:
+    """Return whether a column of whole numbers has another one in each row, as numbers of patients have."""
     if len(values) < LEAST_ROWS or values.dtype.kind not in "iuf" or not np.isfinite(values).all():
         return False
-    low, high = values.min(), values.max()
-    return bool(high - low == len(values) - 1 and len(np.unique(values)) == len(values) and (values % 1 == 0).all())
+    return bool((values % 1 == 0).all() and len(np.unique(values)) == len(values))
 
 
 def as_texts(values: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
@@ -221,7 +273,8 @@ def zeros(columns: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
 def fills(columns: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
     """Yield the columns in which a number of several rows is far from all others, as one for a missing value is.
 
-    Far is `FAR` times the range of the others, of which there are at least `LEAST_VALUES` different ones.
+    Far is `FAR` times the range of the others, of which there are at least `LEAST_VALUES` different ones; or below 0,
+    where no other is, if it is written as such numbers are, -1 or -99, or all others are above 0 by their deviation.
 
     Args:
         columns: (n,) each, by name; NaN where a number is missing.
@@ -230,10 +283,13 @@ def fills(columns: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
         held = values[np.isfinite(values)]
         for extreme in (held.min(), held.max()) if len(held) else ():
             others = held[held != extreme]
-            if extreme == 0 or len(held) - len(others) < 2 or len(np.unique(others)) < LEAST_VALUES:
+            coded = re.fullmatch("-?9+|-1", f"{extreme:.15g}") is not None
+            least = LEAST_CODES if coded else LEAST_VALUES
+            if extreme == 0 or len(held) - len(others) < 2 or len(np.unique(others)) < least:
                 continue
             nearest = others.min() if extreme < others.min() else others.max()
-            if abs(nearest - extreme) > FAR * (others.max() - others.min()):
+            below = extreme < 0 <= others.min() and (coded or others.min() >= others.std())
+            if below or abs(nearest - extreme) > FAR * (others.max() - others.min()):
                 count = len(held) - len(others)
                 yield Finding(
                     "fill",
@@ -260,6 +316,9 @@ def leaks(columns: Mapping[str, npt.NDArray[Any]], labels: npt.NDArray[np.int64]
             yield Finding(
                 "rows", name, f"Column {name!r} numbers the rows. Drop it, unless it is measured.", error=False
             )
+        elif tells_rows(values):
+            what = f"Column {name!r} holds another whole number in each row"
+            yield Finding("rows", name, f"{what}. If it is a number of a patient, drop it.", error=False)
 
 
 def merged(wide: npt.NDArray[Any], name: str = "") -> Iterator[Finding]:

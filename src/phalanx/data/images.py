@@ -6,6 +6,7 @@ decoded, and no name leads out of the folder.
 
 import csv
 import io
+import math
 import os
 import stat
 import warnings
@@ -28,8 +29,9 @@ from typing_extensions import override
 from phalanx.data.dataset import Dataset
 from phalanx.data.findings import Finding
 from phalanx.data.held_out import drawn
+from phalanx.data.image_form import COLOUR, GRAY, SIDE, WORD, Images, Refused
 from phalanx.data.sources import Source
-from phalanx.data.table_files import check_separator, files_of, is_pattern, matched_parts, owners_of_files
+from phalanx.data.table_files import TableFile, check_separator, files_of, is_pattern, matched_parts, owners_of_files
 from phalanx.data.tables import Name, TableReading
 from phalanx.errors import InfeasibleError
 from phalanx.fields import PositiveInt
@@ -45,7 +47,6 @@ MOST_DECODED = 5_000_000_000  # pixels of all images, and PER_BYTE more for each
 PER_BYTE = 100
 AT_ONCE = 100_000_000  # numbers of which moments are computed
 MOST_TABLE = 100_000_000  # bytes of a table that names images
-SIDE = 4096  # of the largest image after resizing, in pixels
 
 
 class ImageFile(NamedTuple):
@@ -82,6 +83,8 @@ class ImageSource(Source):
         standardize: whether to subtract the mean and divide by the standard deviation of the train part, for each
             channel.
         split_seed: determines which images are drawn for the test part.
+        schema: the file of a schema of the federation, by which the images are read. It says what they are: size,
+            channels, class_names and standardize do not go with it.
         most_images: the largest number of images.
         most_pixels: the largest number of pixels of an image, counted before it is decoded.
         most_bytes: the largest number of bytes of a file.
@@ -98,6 +101,14 @@ class ImageSource(Source):
     most_images: PositiveInt = 100_000
     most_pixels: PositiveInt = 50_000_000
     most_bytes: PositiveInt = 50_000_000
+    schema: str | None = None
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        own = {"size": None, "channels": "RGB", "class_names": None, "standardize": False}
+        if self.schema is not None and (given := [name for name, value in own.items() if getattr(self, name) != value]):
+            raise ValueError(f"schema says what the images are, and so does {given[0]}. Leave out one of them.")
 
     @abstractmethod
     def listed(self, path: str, data_dir: Path | None) -> tuple[list[ImageFile], list[Finding]]:
@@ -131,10 +142,13 @@ class ImageSource(Source):
         They are looked for in the current folder, and in that of the environment variable `PHALANX_DATA`.
         """
         folder, found = os.environ.get(DATA_DIR), dict[str, str]()
+        place = Path(folder) if folder else None
+        if self.schema is not None and (files := files_of(self.schema, place)) and (digest := file_digest(files[0])):
+            found["schema"] = digest
         for field, path in (("path", self.path), ("test", self.test)):
             if path is not None:
                 try:
-                    images, _ = self.listed(path, Path(folder) if folder else None)
+                    images, _ = self.listed(path, place)
                     found[field] = _digest(tuple((i.file, i.name, i.label, i.owner, _changed(i.file)) for i in images))
                 except (OSError, ValueError):
                     continue
@@ -150,36 +164,63 @@ class ImageSource(Source):
             ValueError: if a file is no such image.
             InfeasibleError: if there are more or larger images than the ceilings.
         """
+        if self.schema is not None:
+            if not (found := files_of(self.schema, data_dir)):
+                raise FileNotFoundError(f"There is no schema {shown(self.schema, 300)}. Correct the path.")
+            parts: tuple[Dataset, Dataset] = TableFile.schema_in(found[0]).parts(self, data_dir)
+            return parts
+        images, findings, last = self.gathered(data_dir)
+        known = self._classes(images)
+        y = self._numbers(images, {label: k for k, label in enumerate(known)})
+        tested = self.tested(images, y, last)
+        x = self.pixels(images)
+        if self.standardize:
+            std, mean = moments(x, torch.nonzero(~tested).flatten())
+            x.sub_(mean.float()[:, None, None]).div_(torch.where(std > 0, std, 1).float()[:, None, None])
+        reading = TableReading((), known, label="class")
+        return self.split(images, Dataset(x, y, len(known), None, reading, tuple(findings)), tested)
+
+    def gathered(self, data_dir: Path | None) -> tuple[list[ImageFile], list[Finding], int]:
+        """Return the images, what was left out, and how many of them, the last ones, are of a part for tests."""
         optional("PIL.Image", type(self).__name__, "images")  # before a file is looked for
         paths = [self.path] if self.test is None else [self.path, self.test]
         found = [self.listed(path, data_dir) for path in paths]
         images = [image for part, _ in found for image in part]
-        findings = [finding for _, part in found for finding in part]
         if len(images) > self.most_images:
             raise InfeasibleError(
                 f"There are {len(images):,} images, and at most {self.most_images:,} are read. Raise most_images."
             )
-        known = self._classes(images)
-        number = {label: k for k, label in enumerate(known)}
-        owners: tuple[Name, ...] = tuple(sorted({image.owner for image in images} - {""}))
-        y = torch.tensor([number[image.label] for image in images])
-        place = {owner: k for k, owner in enumerate(owners)}
-        held = torch.tensor([place.get(image.owner, -1) for image in images])  # -1 in a part without owners
-        if self.test is None:
-            tested = drawn(held if owners else y, self.test_share, self.split_seed)
+        last = 0 if self.test is None else len(found[1][0])
+        return images, [finding for _, part in found for finding in part], last
+
+    def tested(self, images: Sequence[ImageFile], y: Tensor, last: int) -> Tensor:
+        """Return which of these images are for tests, (n,): the last ones, or those that are drawn."""
+        if self.test is not None:
+            tested = torch.arange(len(images)) >= len(images) - last
         else:
-            tested = torch.arange(len(images)) >= len(found[0][0])
+            _, held = _owners(images)
+            tested = drawn(y if held is None else held, self.test_share, self.split_seed)
         if not tested.any():
             raise ValueError(f"{self.path}: a test part of {plural(len(images), 'image')} is empty. Raise test_share.")
-        x = self._pixels(images)
-        findings += _twice(images, tested)
-        if self.standardize:
-            std, mean = _moments(x, torch.nonzero(~tested).flatten())
-            x.sub_(mean.float()[:, None, None]).div_(torch.where(std > 0, std, 1).float()[:, None, None])
-        reading = TableReading((), known, owners, label="class")
-        data = Dataset(x, y, len(known), held.clamp(min=0), reading, tuple(findings))
+        return tested
+
+    @staticmethod
+    def _numbers(images: Sequence[ImageFile], number: Mapping[str, int]) -> Tensor:
+        return torch.tensor([number[image.label] for image in images])
+
+    @staticmethod
+    def split(images: Sequence[ImageFile], data: Dataset, tested: Tensor) -> tuple[Dataset, Dataset]:
+        """Return the examples of training, and those for tests, with their owners."""
+        owners, held = _owners(images)
+        assert data.reading is not None
+        data = replace(
+            data,
+            owners=None if held is None else held.clamp(min=0),
+            reading=replace(data.reading, owners=owners),
+            findings=(*data.findings, *_twice(images, tested)),
+        )
         train, test = (
-            data.of(part) if (held[part] >= 0).all() else replace(data.of(part), owners=None)
+            data.of(part) if held is None or (held[part] >= 0).all() else replace(data.of(part), owners=None)
             for part in (~tested, tested)
         )
         return train, test
@@ -196,9 +237,17 @@ class ImageSource(Source):
             )
         return self.class_names
 
-    def _pixels(self, images: Sequence[ImageFile]) -> Tensor:
-        """Return all images, (n, channels, height, width)."""
-        x: Tensor | None = None
+    def pixels(
+        self, images: Sequence[ImageFile], form: Images | None = None, refused: list[Refused] | None = None
+    ) -> Tensor:
+        """Return all images, (n, channels, height, width).
+
+        Args:
+            images: the files.
+            form: what they must be.
+            refused: receives those that do not fit, in place of an exception.
+        """
+        x: Tensor | None = None if form is None else self._room(images, form.shape)
         first, left = dict[Path, int](), MOST_DECODED
         for i, image in enumerate(images):
             if x is not None and image.file in first:
@@ -206,15 +255,15 @@ class ImageSource(Source):
                 continue
             first[image.file] = i
             left += PER_BYTE * image.file.stat().st_size
-            value, pixels = self._read(image, left)
+            try:
+                value, pixels = self._read(image, left, form)
+            except RefusedImageError as error:
+                if refused is None:
+                    raise
+                refused.append(Refused(error.code, i, str(error)))
+                continue
             left -= pixels
-            if x is None:
-                if len(images) * value.size > MOST_NUMBERS:
-                    raise InfeasibleError(
-                        f"{plural(len(images), 'image')} of shape {value.shape} have more than {MOST_NUMBERS:,} "
-                        "numbers. Set size to a smaller one, or take fewer."
-                    )
-                x = torch.empty((len(images), *value.shape))
+            x = self._room(images, value.shape) if x is None else x
             if value.shape != x.shape[1:]:
                 raise ValueError(
                     f"{image.name} has {value.shape[1]} x {value.shape[2]} pixels, and {images[0].name} "
@@ -224,7 +273,17 @@ class ImageSource(Source):
         assert x is not None
         return x
 
-    def _read(self, image: ImageFile, left: int) -> tuple[npt.NDArray[np.float32], int]:
+    @staticmethod
+    def _room(images: Sequence[ImageFile], shape: tuple[int, ...]) -> Tensor:
+        """Return a tensor for images of a shape."""
+        if len(images) * math.prod(shape) > MOST_NUMBERS:
+            raise InfeasibleError(
+                f"{plural(len(images), 'image')} of shape {shape} have more than {MOST_NUMBERS:,} numbers. Set size to "
+                "a smaller one, or take fewer."
+            )
+        return torch.empty((len(images), *shape))
+
+    def _read(self, image: ImageFile, left: int, form: Images | None) -> tuple[npt.NDArray[np.float32], int]:
         """Return an image, (channels, height, width), in [0, 1], and its pixels in the file, at most so many."""
         pillow, bombs = optional("PIL.Image", type(self).__name__, "images"), warnings.catch_warnings()
         try:
@@ -233,12 +292,13 @@ class ImageSource(Source):
                 with pillow.open(image.file, formats=[*{*FORMATS.values()}]) as opened:
                     width, height = opened.size
                     if width * height <= min(self.most_pixels, left):
-                        return self._arranged(opened, image), width * height
+                        return self._arranged(opened, image, form), width * height
         except (OSError, SyntaxError, ValueError, EOFError, pillow.DecompressionBombError) as error:
-            if isinstance(error, _RefusedImageError):
+            if isinstance(error, RefusedImageError):
                 raise
             said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".").replace(str(image.file), "it")
-            raise ValueError(f"{image.name} cannot be read as an image: {said}. Repair it, or leave it out.") from error
+            what = f"{image.name} cannot be read as an image: {said}. Repair it, or leave it out."
+            raise RefusedImageError(what) from error
         if width * height > self.most_pixels:
             raise InfeasibleError(
                 f"{image.name} has {width:,} x {height:,} pixels, and at most {self.most_pixels:,} are decoded. Raise "
@@ -249,33 +309,79 @@ class ImageSource(Source):
             "their files. Save them smaller."
         )
 
-    def _arranged(self, opened: Any, image: ImageFile) -> npt.NDArray[np.float32]:
+    def _arranged(self, opened: Any, image: ImageFile, form: Images | None) -> npt.NDArray[np.float32]:
         """Return an opened image of Pillow as it is trained on."""
-        pillow, name = optional("PIL.Image", type(self).__name__, "images"), image.name
+        name = image.name
         if getattr(opened, "is_animated", False):
-            raise _RefusedImageError(f"{name} has several frames. Save the one that is meant.")
+            raise RefusedImageError(f"{name} has several frames. Save the one that is meant.")
         if opened.mode in ("I", "F"):
-            raise _RefusedImageError(
-                f"{name} has 32 bits a pixel, whose range is not known. Save it with 8 or 16 bits."
-            )
+            raise RefusedImageError(f"{name} has 32 bits a pixel, whose range is not known. Save it with 8 or 16 bits.")
         upright = optional("PIL.ImageOps", type(self).__name__, "images").exif_transpose(opened)
         clear = opened.mode in ("RGBA", "LA", "PA") or "transparency" in opened.info
         if clear and upright.convert("RGBA").getextrema()[3][0] < 255:
-            raise _RefusedImageError(f"{name} has transparent pixels. Save it without transparency.")
+            raise RefusedImageError(f"{name} has transparent pixels. Save it without transparency.")
+        if form is not None:
+            _check(opened.mode, upright, name, form)
         sides = None if self.size is None else (self.size, self.size)
-        if opened.mode in WIDE:  # which Pillow would cut off at 255
+        sides, channels = (sides, self.channels) if form is None else (form.size[::-1], form.channels)
+        array = self._numbered(opened.mode in WIDE, upright, sides, channels)
+        if form is None or form.values == (0, form.most):
+            return array
+        low, high = form.values
+        scaled: npt.NDArray[np.float32] = (array * np.float32(form.most) - low) / np.float32(high - low)
+        return scaled
+
+    @staticmethod
+    def _numbered(wide: bool, upright: Any, sides: tuple[int, int] | None, channels: str) -> npt.NDArray[np.float32]:
+        """Return the pixels of an image of Pillow, (channels, height, width), in [0, 1]."""
+        pillow = optional("PIL.Image", "images", "images")
+        if wide:  # which Pillow would cut off at 255
             gray = pillow.fromarray(np.asarray(upright).astype(np.float32) / 65535)
             gray = gray if sides is None else gray.resize(sides, pillow.Resampling.BILINEAR)
             plane: npt.NDArray[np.float32] = np.asarray(gray, dtype=np.float32)[None].clip(0, 1)
-            return plane.repeat(3, axis=0) if self.channels == "RGB" else plane
-        plain = upright.convert(self.channels)
+            return plane.repeat(3, axis=0) if channels == "RGB" else plane
+        plain = upright.convert(channels)
         plain = plain if sides is None else plain.resize(sides, pillow.Resampling.BILINEAR)
         array: npt.NDArray[np.float32] = np.asarray(plain, dtype=np.float32) / np.float32(255)
         return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 
-class _RefusedImageError(ValueError):
+def _check(mode: str, upright: Any, name: str, form: Images) -> None:
+    """Raise `RefusedImageError` if an image of Pillow is another one than a schema says."""
+    width, height = upright.size
+    if not form.stretch and (height, width) != form.size:
+        what = f"{name} has {height} x {width} pixels, and the schema {form.size[0]} x {form.size[1]}"
+        raise RefusedImageError(f"{what}. Save it so.", "size")
+    kind = "L" if mode in (*GRAY, *WIDE) else "RGB" if mode in COLOUR else mode
+    if kind != form.channels:
+        raise RefusedImageError(
+            f"{name} has the channels {kind}, and the schema {form.channels}. Save it so.", "channels"
+        )
+    wide, low, high = mode in WIDE, *form.values
+    bits = 16 if wide else 8
+    if wide != (form.most == WORD):
+        what = f"{name} has {bits} bits, and the schema values {low} to {high}"
+        raise RefusedImageError(f"{what}. Save it with {24 - bits} bits.", "range")
+    if (low, high) != (0, form.most):
+        array = np.asarray(upright if wide else upright.convert(form.channels))
+        if array.min() < low or array.max() > high:
+            what = f"{name} holds {array.min()} to {array.max()}, and the schema {low} to {high}"
+            raise RefusedImageError(f"{what}. Correct it, or leave it out.", "range")
+
+
+def _owners(images: Sequence[ImageFile]) -> tuple[tuple[Name, ...], Tensor | None]:
+    """Return the owners, sorted, and the number of each image's, (n,): -1 in a part without owners."""
+    owners: tuple[Name, ...] = tuple(sorted({image.owner for image in images} - {""}))
+    place = {owner: k for k, owner in enumerate(owners)}
+    return owners, torch.tensor([place.get(image.owner, -1) for image in images]) if owners else None
+
+
+class RefusedImageError(ValueError):
     """An image of a kind that is not trained on."""
+
+    def __init__(self, sentence: str, code: str = "image") -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -451,7 +557,7 @@ def _twice(images: Sequence[ImageFile], tested: Tensor) -> Iterator[Finding]:
         )
 
 
-def _moments(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def moments(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return the deviation and the mean of each channel of some images, float64; not all are widened at once."""
     parts = torch.split(rows, max(1, AT_ONCE // x[0].numel()))
     found = [torch.std_mean(x[part].double(), dim=(0, 2, 3), correction=0) for part in parts]

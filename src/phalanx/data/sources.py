@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.published_files import TEN, Bytes, read_cifar10, read_idx
+from phalanx.data.saved_folders import check_folder, check_split
 from phalanx.fields import CheckedFields, PositiveInt
 from phalanx.installation import optional
 
@@ -235,11 +236,20 @@ class HuggingFace(Source):
         classes = max(split.classes for split in splits)  # the largest label may be missing from one of them
         return replace(splits[0], classes=classes), replace(splits[1], classes=classes)
 
+    def saved(self, data_dir: Path | None) -> Path | None:
+        """Return the folder to which the data set was saved, in the current or the data folder; None: on the hub."""
+        folders = [Path(self.path), *([Path(data_dir) / self.path] if data_dir else [])]
+        marks = ("dataset_dict.json", "state.json")
+        return next((folder for folder in folders if any((folder / mark).is_file() for mark in marks)), None)
+
     def _splits(self, data_dir: Path | None) -> list[Any]:
         datasets = optional("datasets", "HuggingFace", "huggingface")
-        for folder in [Path(self.path), *([Path(data_dir) / self.path] if data_dir else [])]:
-            if any((folder / mark).is_file() for mark in ("dataset_dict.json", "state.json")):
-                return self._chosen(datasets.load_from_disk(str(folder)))
+        if (folder := self.saved(data_dir)) is not None:
+            check_folder(folder)
+            splits = self._chosen(datasets.load_from_disk(str(folder)))
+            for split in splits:
+                check_split(split, self.inputs, self.label)
+            return splits
         try:
             return list(datasets.load_dataset(self.path, self.name, split=[self.train, self.test]))
         except OSError as error:

@@ -1,21 +1,25 @@
 """A column of a table as a schema describes it, and the cells of one that is read."""
 
+import math
+import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from itertools import chain
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, SupportsFloat, get_args, get_type_hints
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, field
 
-from phalanx.data.findings import Finding, is_number, notation, plainly
-from phalanx.data.tables import Name, as_truths, beyond, cells_of, is_text, missing_in
+from phalanx.data.findings import Finding, is_number, merged, notation, plainly
+from phalanx.data.table_dates import DATE, DATETIME, days_of
+from phalanx.data.tables import LARGEST_WHOLE, Name, as_truths, beyond, beyond_whole, cells_of, is_text, missing_in
 from phalanx.wording import plural, shown
 
 LISTED = 12  # categories that a message lists, at most
 UNTRAINED = "Correct it, or leave out the rows: no model was trained on it"
-LARGEST_WHOLE = 2**53  # above which not every whole number is one of float64
+DATES = {"date": DATE, "datetime": DATETIME}  # by type, how the dates are written if the schema does not say
 BOOLEANS = {"true": 1.0, "false": 0.0}
 
 Rule = Literal["median", "pooled"]
@@ -26,7 +30,38 @@ Cells = npt.NDArray[Any]
 class SchemaMember(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"
 ):
-    """The base class of the parts of a schema; JSON leaves out members at their default, and has no others."""
+    """The base class of the parts of a schema; JSON leaves out members at their default, and has no others.
+
+    A number has the form that it has in a file, as 150.0, so that a schema made in Python has the digest of its file.
+
+    Raises:
+        ValueError: a number is not finite, which JSON has no form for.
+    """
+
+    def __post_init__(self) -> None:
+        for name in _with_fractions(type(self)):
+            given = getattr(self, name)
+            if isinstance(given, list | tuple):
+                msgspec.structs.force_setattr(self, name, tuple(_as_in_file(name, each) for each in given))
+            elif given is not None:
+                msgspec.structs.force_setattr(self, name, _as_in_file(name, given))
+
+
+def _as_in_file(name: str, given: SupportsFloat) -> float:
+    """Return a number of a member in the form of JSON, which has no other than finite ones."""
+    try:
+        number = float(given)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {shown(str(given))}")
+    return number
+
+
+@cache
+def _with_fractions(kind: type) -> list[str]:
+    """Return the names of the members of a class that hold numbers with a fraction."""
+    return [name for name, declared in get_type_hints(kind).items() if float in (declared, *get_args(declared))]
 
 
 class Scaling(SchemaMember, frozen=True, kw_only=True):
@@ -91,7 +126,9 @@ class Field(SchemaMember, frozen=True, kw_only=True):
 
     Args:
         name: of the column.
-        type: of its values: "number", "integer", "boolean" or "string".
+        type: of its values: "number", "integer", "boolean", "string"; "date" or "datetime", which become days.
+        format: how dates are written, in the notation of `datetime.strptime`; empty: 2024-12-31, or
+            2024-12-31T08:30:00.
         title: for readers.
         description: for readers.
         categories: the texts of an input, or the classes of a target, in the order of their numbers.
@@ -102,13 +139,19 @@ class Field(SchemaMember, frozen=True, kw_only=True):
     """
 
     name: Annotated[str, Meta(min_length=1)]
-    type: Literal["number", "integer", "boolean", "string"]
+    type: Literal["number", "integer", "boolean", "string", "date", "datetime"]
+    format: str = ""
     title: str = ""
     description: str = ""
     categories: tuple[Name, ...] = ()
     missing_values: tuple[str, ...] | None = None
     constraints: Constraints = Constraints()
     use: Use = field(default=Use(), name="phalanx")
+
+    @property
+    def pattern(self) -> str:
+        """How its dates are written; empty if it holds none."""
+        return self.format or DATES.get(self.type, "")
 
     @property
     def wrong(self) -> str:
@@ -125,6 +168,8 @@ class Field(SchemaMember, frozen=True, kw_only=True):
             yield f"has aliases of {shown(min(unknown))!r}, which is no category of a string. Correct one of them"
         elif self._ambiguous():
             yield "has an alias that means two categories. Leave out one"
+        if self.format and not (self.type in DATES and {"%Y", "%m", "%d"} <= {*re.findall("%.", self.format)}):
+            yield "has a format, which dates have, with a year of four digits: %Y, %m and %d. Correct it, or the type"
         if self.missing_values is not None and "" not in self.missing_values:
             yield 'has missingValues without "", which always is a missing value. Add it'
         if low is not None and high is not None and low > high:
@@ -158,6 +203,8 @@ class Field(SchemaMember, frozen=True, kw_only=True):
             if use.impute is not None and (use.impute.value is None) != texts:
                 yield "imputes a value, which numbers need and texts cannot have. Correct impute"
         if use.role == "target":
+            if self.type in DATES:
+                yield "is the target, and holds dates. Name another column"
             if use.impute is not None:
                 yield "is the target, and has impute. Leave it out"
             if self.type == "boolean" or bool(self.categories) != (texts or whole):
@@ -189,9 +236,11 @@ class ReadColumn(NamedTuple):
             words: for a missing value.
         """
         column = as_truths(column)
-        empty = missing_in(column, words, described.values, number=described.type != "string")
+        empty = missing_in(column, words, described.values, number=described.type != "string" and not described.pattern)
         if described.type == "string":
             cells, found = _texts(column, described, empty)
+        elif described.pattern:
+            cells, found = _days(column, described, empty)
         else:
             cells, found = _numbers(column, described, empty)
         if empty.any() and described.use.impute is None:
@@ -204,6 +253,14 @@ def gap(
 ) -> Finding:
     """Return an error about cells that are missing."""
     return _finding("missing", described, empty, "is empty", remedy)
+
+
+def _days(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tuple[Cells, list[Finding]]:
+    """Return the cells of a column of dates, in days, and what does not fit."""
+    cells = np.where(empty, np.nan, days_of(column, described.pattern))
+    if not (wrong := np.isnan(cells) & ~empty).any():
+        return cells, []
+    return cells, [_finding("type", described, wrong, f"holds what is no date as {described.pattern}", "Write it so")]
 
 
 def _texts(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tuple[Cells, list[Finding]]:
@@ -281,6 +338,9 @@ def _numbers(column: Any, described: Field, empty: npt.NDArray[np.bool_]) -> tup
         return np.full(len(column), np.nan), [_finding("type", described, ~empty, what, "Write them as numbers")]
     else:
         cells = cells_of(column, empty)
+    if (unheld := beyond_whole(column) & ~empty).any():
+        what = f"holds a whole number beyond {LARGEST_WHOLE:,}, which float64 may not hold"
+        return cells, [_finding("number", described, unheld, what, "Write it in another unit")]
     return cells, [*_misfits(cells, described, empty)]
 
 
@@ -302,6 +362,10 @@ def _misfits(cells: Cells, described: Field, empty: npt.NDArray[np.bool_]) -> It
         yield _finding("type", described, part, "holds a number that is not whole", "Correct it")
     low, high = described.constraints.minimum, described.constraints.maximum
     below, above = -np.inf if low is None else low, np.inf if high is None else high
+    target = described.use.role == "target" and not described.categories
+    if target and any(merged(cells[kept])):
+        what = "holds different numbers that are one in float32"
+        yield _finding("number", described, kept, what, "Subtract what they have in common")
     outside = kept & ((cells < below) | (cells > above))
     if outside.any():
         bounds = f"{'-' if low is None else f'{low:g}'} to {'-' if high is None else f'{high:g}'}"

@@ -5,7 +5,6 @@ outwards to a coarse grid, and scaling is rounded.  What it leaves out is said i
 This is no differential privacy: a bound tells an extreme up to a tenth of the range.
 """
 
-import datetime
 import math
 import re
 from collections import Counter
@@ -32,10 +31,11 @@ from phalanx.data.findings import (
     plainly,
     zeros,
 )
-from phalanx.data.table_columns import BOOLEANS, LARGEST_WHOLE, Constraints, Field, Imputation, Scaling, Use
+from phalanx.data.table_columns import BOOLEANS, Constraints, Field, Imputation, Scaling, Use
+from phalanx.data.table_dates import days_of, pattern_of
 from phalanx.data.table_files import CSV, Parquet, files_of
-from phalanx.data.table_schema import USUAL, Schema, Writing
-from phalanx.data.tables import FILE, MOST_VALUES, Dialect, Joined, Name, beyond, joined_of
+from phalanx.data.table_schema import USUAL, Schema, Writing, dates
+from phalanx.data.tables import FILE, LARGEST_WHOLE, MOST_VALUES, Dialect, Joined, Name, beyond, joined_of
 from phalanx.reading import file_digest, table_reader
 from phalanx.wording import plural
 
@@ -77,6 +77,7 @@ def draft(
     zeros: Collection[str] = (),
     classes: Mapping[str, Sequence[Name]] | None = None,
     dialect: Dialect | None = None,
+    indicator: bool = False,
 ) -> SchemaDraft:
     """Return a first schema of tables.
 
@@ -89,6 +90,7 @@ def draft(
         zeros: columns in which 0 stands for a missing value.
         classes: by class, the labels that it joins; None: each label is a class.
         dialect: how the files are written; `missing` adds words for a missing value.
+        indicator: whether an input more is 1 where a value is missing, for each column of which some are.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -99,7 +101,7 @@ def draft(
     files, same = _different([file for path in paths for file in files_of(path, None) or [Path(path)]])
     called = Counter(file.name for file in files)
     sites = [_site(file, file.name if called[file.name] == 1 else str(file), target, writes) for file in files]
-    roles = _Roles(target, owner, tuple(drop), frozenset(codes), frozenset(zeros), joined_of(classes))
+    roles = _Roles(target, owner, tuple(drop), frozenset(codes), frozenset(zeros), joined_of(classes), indicator)
     return _Drafting(sites, roles, writes, same).draft
 
 
@@ -124,6 +126,7 @@ class _Roles(NamedTuple):
     codes: frozenset[str]
     zeros: frozenset[str]
     joined: Joined
+    indicator: bool
 
 
 @dataclass(frozen=True)
@@ -151,12 +154,14 @@ class _Column(NamedTuple):
         words: for a missing value that it holds.
         codes: numbers that are taken for a missing value.
         site: (n,), the number of the site of each row.
+        pattern: how the dates are written that the numbers are days of; empty if they are none.
     """
 
     values: npt.NDArray[Any]
     words: tuple[str, ...]
     codes: tuple[float, ...]
     site: npt.NDArray[np.int64]
+    pattern: str = ""
 
     @property
     def text(self) -> bool:
@@ -285,6 +290,14 @@ class _Drafting:
             return self._without_codes(name, values, self._words(usual), site)
         words = {text for text in different if text.strip() in {*USUAL, "?", *self.listed} - labels}
         values = np.array([None if text is None or text in words else text for text in texts], dtype=object)
+        try:
+            pattern = pattern_of([text for text in different if text not in words], name)
+        except ValueError as error:
+            pattern = ""
+            self._error("date", name, str(error).replace("in missing", "in --missing"))
+        if pattern:
+            days = days_of(values, pattern)
+            return _Column(days, self._words(dict.fromkeys(words, True)), (), site, pattern)
         return _Column(values, self._words(dict.fromkeys(words, True)), (), site)
 
     def _is_word(self, text: str) -> bool:
@@ -334,8 +347,8 @@ class _Drafting:
         column = self._column(name)
         if not len(column.known):
             return self._dropped(name, "empty", "is empty")
-        if self._dates(name):
-            return self._dropped(name, "date", "holds dates or times")
+        if column.pattern:
+            return self._days(name, column)
         if name in self.roles.codes:
             return self._codes(name, column)
         if not column.text:
@@ -344,11 +357,15 @@ class _Drafting:
             return Field(name=name, type="boolean", use=Use(impute=self._imputed(name, column, 0.0)))
         return self._texts(name, column)
 
-    def _dates(self, name: str) -> bool:
-        """Return whether a column holds dates or times, which a file of text does not."""
-        parts = [site.frame[name].dropna() for site in self.sites]
-        kinds = (datetime.date, datetime.time, datetime.timedelta)
-        return any(len(part) and (part.dtype.kind in "mM" or isinstance(part.iloc[0], kinds)) for part in parts)
+    def _days(self, name: str, column: _Column) -> Field:
+        """Return the description of a column of dates; no bound, which would be a date of a person."""
+        if len(column.known) < LEAST_KNOWN:
+            return self._dropped(name, "few", f"has {plural(len(column.known), 'date')}, too few for a scaling")
+        what = f"Column {name!r} holds dates as {column.pattern}, and becomes days since 1970-01-01"
+        self._ask("date", name, f"{what}. If they only tell when a row was written, drop it.")
+        scaling = _drafted(column.known, bounds_of(column.known))
+        use = Use(scaling=scaling, impute=self._imputed(name, column, scaling.mean))
+        return dates(name, column.pattern, use)
 
     def _dropped(self, name: str, code: str, why: str) -> Field:
         self._ask(
@@ -364,12 +381,14 @@ class _Drafting:
         whole = [site.name for k, site in enumerate(self.sites) if empty[column.site == k].all()]
         where = f", in {', '.join(whole)} in all" if whole and len(self.sites) > 1 else ""
         how = "each of its inputs is 0 then" if value is None else f"it is filled with {value:g}"
+        more = '. For an input more that says so set "indicator": true in impute'
+        more = ", and an input more says so" if self.roles.indicator else more
         self._ask(
             "missing",
             name,
-            f'Column {name!r} {of}{where}: {how}. For an input more that says so set "indicator": true in impute.',
+            f"Column {name!r} {of}{where}: {how}{more}.",
         )
-        return Imputation(value=value)
+        return Imputation(value=value, indicator=self.roles.indicator)
 
     def _numbers(self, name: str, column: _Column) -> Field:
         values: Numbers = column.known
@@ -380,6 +399,9 @@ class _Drafting:
                 "number", name, f"Column {name!r} holds numbers beyond 3.4e38. Correct them, or drop the column."
             )
             return Field(name=name, type="string", use=Use(role="dropped"))
+        if (values % 1 == 0).all() and (abs(values) > LARGEST_WHOLE).any():
+            why = f"holds whole numbers beyond {LARGEST_WHOLE:,}, which float64 does not tell apart"
+            return self._dropped(name, "number", why)
         if len(values) < LEAST_KNOWN:
             return self._dropped(name, "few", f"has {plural(len(values), 'value')}, too few for a range and a scaling")
         self._say_doubts(name, column)
@@ -565,7 +587,7 @@ class _Drafting:
             rows = plural(len(column.values), "row")
             self._ask("missing", name, f"Target {name!r} is missing in {empty:,} of {rows}. Leave out these rows.")
         self._say_taken(name, column)
-        if self._dates(name):
+        if column.pattern:
             self._error("target", name, f"Target {name!r} holds dates or times. Name another column.")
             return self._classes(name, ("?",), {})
         if self.roles.joined:

@@ -5,14 +5,14 @@ import os
 import re
 import zlib
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from glob import glob
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
-from phalanx.data.findings import MISSING_WORDS, is_number, merged, notation
+from phalanx.data.findings import MISSING_WORDS, Finding, is_number, merged, notation
 from phalanx.data.held_out import drawn
 from phalanx.data.sources import Source
 from phalanx.data.table_ceilings import MOST_CELLS, TooLargeError, check_columns, check_parquet, check_text
@@ -46,6 +46,7 @@ from phalanx.reading import file_digest, table_reader
 from phalanx.wording import plural, shown
 
 GAPS = {"i": "Float64", "u": "Float64", "f": "Float64", "b": "boolean"}  # by kind of numbers, what holds gaps too
+SELDOM = 0.05  # share of the test part, above which rows that are in training as well are said
 LEAST_STEPS = 4  # numbers in equal steps that are names of columns, and no row
 WORDS = {  # of pandas' messages
     r".*Expected (\d+) fields in line (\d+), saw (\d+).*": r"line \2 has \3 cells, expected \1. Correct the line, or "
@@ -80,6 +81,8 @@ class TableFile(Source):
             inputs; or "indicator", the same with an input more that is 1 where one is missing.
         missing: the words for a missing value, such as "?" or "-9"; an empty cell always is one. If not given, those
             that are usual in a file of text: NA, N/A, NaN, None, null and some others; in parquet there are none.
+        schema: the file of a schema of the federation, by which the table is read. It says what the columns are: owner,
+            drop, class_names, standardize, targets and impute do not go with it.
         most_cells: the largest number of cells, rows times columns, of a file, and 32 bytes of text for each of them.
             A small file can stand for a very large table; it is refused before it takes the memory.
     """
@@ -97,10 +100,22 @@ class TableFile(Source):
     impute: Impute = "refuse"
     missing: tuple[str, ...] | None = None
     most_cells: PositiveInt = MOST_CELLS
+    schema: str | None = None
+    schema_in: ClassVar[Callable[[Path], Any]]  # of `phalanx.data.table_schema`, which reads files by this class
 
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
+        own = {
+            "owner": None,
+            "drop": (),
+            "class_names": None,
+            "standardize": True,
+            "targets": False,
+            "impute": "refuse",
+        }
+        if self.schema is not None and (given := [name for name, value in own.items() if getattr(self, name) != value]):
+            raise ValueError(f"schema says what the columns are, and so does {given[0]}. Leave out one of them.")
         joined_of(self.class_names)
         if is_pattern(self.path) and self.owner is not None:
             raise ValueError(
@@ -115,7 +130,7 @@ class TableFile(Source):
         another `data_dir` is identified by its path.
         """
         folder = os.environ.get(DATA_DIR)
-        named = {"path": self.path, "test": self.test}
+        named = {"path": self.path, "test": self.test, "schema": self.schema}
         places = {name: files_of(path, Path(folder) if folder else None) for name, path in named.items() if path}
         return {name: found for name, files in places.items() if files and (found := _digest(files))}
 
@@ -133,6 +148,8 @@ class TableFile(Source):
     def _parts(self, data_dir: Path | None) -> tuple[Dataset, Dataset]:
         """Return the train and test part."""
         _pandas(type(self).__name__)  # before a file is looked for
+        if self.schema is not None:
+            return self._described(self.schema, data_dir)
         named = [label for _, of in joined_of(self.class_names) for label in of] or self.class_names
         whole = named is not None and all(isinstance(each, int) for each in named)
         names = [*([] if whole or self.targets else [self.label]), *([] if self.owner is None else [self.owner])]
@@ -154,11 +171,26 @@ class TableFile(Source):
         tested = self.tested(read.y, read.owners, last)
         used = replace(read.reading, dialect=self.dialect, files=self.digests(self.path, data_dir))
         x, findings = read.x, read.findings
+        findings += tuple(_untrained(read.reading, x, tested, apart=self.test is not None))
         used = self._fitted(used, x[~tested], read.y[~tested])
         if not self.standardize:
             findings += tuple(merged(x.numpy()))
         data = Dataset(used.scale(x), read.y, len(used.labels), read.owners, used, findings)
-        return data.of(~tested), data.of(tested)
+        return split(data, tested)
+
+    def _described(self, path: str, data_dir: Path | None) -> tuple[Dataset, Dataset]:
+        """Return the train and test part of a table that a schema describes."""
+        if not (found := files_of(path, data_dir)):
+            raise FileNotFoundError(f"There is no schema {shown(path, 300)}. Correct the path.")
+        schema = TableFile.schema_in(found[0])
+        if self.label != schema.target.name:
+            raise ValueError(f"label is {self.label!r}, and the target of {path} {schema.target.name!r}. Name that.")
+        try:
+            train, test = schema.parts(schema.as_site(self), data_dir)
+        except ValueError as error:
+            raise ValueError(f"{' and '.join(self._paths)}: {error}") from error
+        reading = replace(train.reading or schema.reading, files=self.digests(self.path, data_dir))
+        return replace(train, reading=reading), replace(test, reading=reading)
 
     @property
     def _paths(self) -> list[str]:
@@ -344,17 +376,22 @@ class CSV(TableFile):
         with get_handle(file, "r", encoding="utf-8", compression="infer") as opened:
             lines = csv.reader(opened.handle, delimiter=self.separator)
             check_columns(file, len(next((line for line in lines if any(map(str.strip, line))), ())))
+        words = [] if self.missing is None else ["", *spelled(self.missing)]
         read = partial(
             pandas.read_csv,
             file,
             sep=self.separator,
             decimal=self.decimal,
             thousands=self.thousands,
-            na_values=None if self.missing is None else ["", *spelled(self.missing)],
+            na_values=words,
             keep_default_na=self.missing is None,
             low_memory=False,
         )
-        frame = with_truths(read(dtype=dict.fromkeys(texts, str)))
+        frame = read(dtype=dict.fromkeys(texts, str))
+        if blank := _blank(frame):
+            read = partial(read, na_values=[*words, *blank])
+            frame = read(dtype=dict.fromkeys(texts, str))
+        frame = with_truths(frame)
         if read_as_numbers := [name for name in names if name in frame and frame[name].dtype.kind in "iub"]:
             written = read(usecols=read_as_numbers, dtype=str)
             for name in read_as_numbers:
@@ -364,6 +401,64 @@ class CSV(TableFile):
         with get_handle(file, "r", encoding="utf-8", compression="infer") as opened:
             _check_cells(csv.reader(opened.handle, delimiter=self.separator), frame)
         return frame
+
+
+def rows_of(data: Dataset) -> Iterator[bytes]:
+    """Yield the inputs and the label of each row, to the bit; zero has one sign."""
+    assert isinstance(data.x, Tensor)
+    for x, y in zip((data.x + 0).numpy(), (data.y + 0).numpy(), strict=True):
+        yield x.tobytes() + y.tobytes()
+
+
+def split(data: Dataset, tested: Tensor) -> tuple[Dataset, Dataset]:
+    """Return the train and the test part of a table; findings say what is in both.
+
+    Args:
+        data: all rows.
+        tested: (n,), which of them are for tests.
+    """
+    again = tuple(_again(data, tested))
+    data = replace(data, findings=(*data.findings, *again)) if again else data
+    return data.of(~tested), data.of(tested)
+
+
+def _again(data: Dataset, tested: Tensor) -> Iterator[Finding]:
+    """Yield a remark if rows of the test part are in training as well, though a column tells most rows apart."""
+    train = [*rows_of(data.of(~tested))]
+    known = {*train}
+    again = [row in known for row in rows_of(data.of(tested))]
+    assert isinstance(data.x, Tensor)
+    finest = max(len(column.unique()) for column in data.x.T)
+    if finest >= len(known) / 2 and sum(again) > SELDOM * len(again):
+        what = f"{plural(sum(again), 'row')} of the {len(again):,} of the test part are in training as well"
+        yield Finding("twice", "test", f"{what}. If the file holds rows twice, leave out one of each.", error=False)
+
+
+def _untrained(reading: TableReading, x: Tensor, tested: Tensor, *, apart: bool) -> Iterator[Finding]:
+    """Yield the columns with texts that only the test part has: a model has learned nothing of them.
+
+    Args:
+        reading: of the table.
+        x: (n, inputs), as in the table.
+        tested: (n,), which rows are the test part.
+        apart: whether that is a file of its own, which may be spelled in another way.
+    """
+    place = 0
+    for name, of in reading.by_name.items():
+        texts = [place + j for j, column in enumerate(of) if column.value is not None]
+        new = [j for j in texts if not x[~tested, j].any() and x[tested, j].any()]
+        place += len(of)
+        if new:
+            rows, whole = int(x[tested][:, new].any(1).sum()), int(tested.sum())
+            what = f"{plural(len(new), 'text')} of column {name!r}, in {rows:,} of the {plural(whole, 'row')}"
+            what = f"{what} of the test part, never occur in training. Are they spelled alike?"
+            yield Finding("unseen", str(name), what, error=apart and rows > SELDOM * whole)
+
+
+def _blank(frame: Any) -> list[str]:
+    """Return the cells of spaces alone in a table, each once: they are as empty as those without."""
+    texts = [frame.iloc[:, k] for k in range(frame.shape[1]) if is_text(frame.iloc[:, k])]
+    return [cell for cell in {each for column in texts for each in column.dropna().unique()} if not str(cell).strip()]
 
 
 def _check_cells(lines: Any, frame: Any) -> None:

@@ -1,4 +1,4 @@
-"""The schema of a table: what its columns are, and how they become the inputs, labels and targets of a model.
+"""The schema of a table, or of images: what they are, and how they become the inputs, labels and targets of a model.
 
 `schema.json` is a Table Schema, version 2 (https://datapackage.org/standard/table-schema/).  What that lacks stands
 under `phalanx`: the role of a column, its unit, its scaling, and what takes the place of missing values.
@@ -11,18 +11,22 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import torch
-from msgspec import field
+from msgspec import Meta, field
 from torch import Tensor
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.findings import Finding, plainly
-from phalanx.data.table_columns import LISTED, Cells, Field, Imputation, ReadColumn, Role, Scaling, Use, gap
-from phalanx.data.table_files import CSV, Parquet, TableFile
+from phalanx.data.image_form import Images, Refused, by_code
+from phalanx.data.images import ImageFile, ImageFolder, ImageSource, ImageTable
+from phalanx.data.table_ceilings import MOST_CELLS
+from phalanx.data.table_columns import DATES, LISTED, Cells, Field, Imputation, ReadColumn, Role, Scaling, Use, gap
+from phalanx.data.table_files import CSV, Parquet, TableFile, split
+from phalanx.data.table_remarks import remarks_on
 from phalanx.data.tables import (
     FILE,
     Dialect,
@@ -40,6 +44,7 @@ from phalanx.wording import plural
 SCHEMA_FILE = "schema.json"
 STANDARD: Final = "https://datapackage.org/profiles/2.0/tableschema.json"
 LARGEST = 10_000_000  # bytes of a schema
+UNTRAINED_IMAGES = "Correct it, or leave them out: no model was trained on it"
 TOLD = 5  # columns of which an error tells what does not fit
 # What pandas takes for a missing value, and a schema says in so many words.
 USUAL = ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
@@ -47,10 +52,10 @@ USUAL = ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#I
 
 
 class UnfitTableError(ValueError):
-    """A table does not fit a schema.
+    """A table, or images, do not fit a schema.
 
     Attributes:
-        found: what does not fit; no sentence quotes a cell.
+        found: what does not fit; no sentence quotes a cell or the name of an image.
         schema: the schema.
     """
 
@@ -60,29 +65,33 @@ class UnfitTableError(ValueError):
         self.found, self.schema = found, schema
 
 
-class Writing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a file of text writes a table.
+class Writing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """How a file of text writes a table, and how many rows a site must have.
 
     Args:
         contract: version of this part of the format.
         delimiter: what separates columns.
         decimal: the sign before decimals.
         thousands: the sign between groups of digits; None if there is none.
+        least_rows: rows below which a site takes no part, and tells no statistics; unset if there is no such number.
+        images: what the images are whose classes are the target; unset for a table.
     """
 
     contract: Literal[1] = 1
     delimiter: str = ","
     decimal: str = "."
     thousands: str | None = None
+    least_rows: Annotated[int, Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
+    images: Images | msgspec.UnsetType = msgspec.UNSET
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", dict=True):
-    """The columns of a table, and how they become the inputs, labels and targets of a model.
+    """The columns of a table, and how they become the inputs, labels and targets of a model; or images, and classes.
 
     Columns are found by name; others of a table are not used.
 
     Attributes:
-        fields: the columns; the inputs of a model are in their order.
+        fields: the columns; the inputs of a model are in their order. Of images, the target alone.
         missing_values: the words for a missing value.
         writing: how a file of text writes them; `phalanx` in JSON.
         name: of the schema.
@@ -113,6 +122,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(
                     f"Column {each.name!r} lacks {lacking!r} among its missingValues, which the table has. Add it"
                 )
+        if self.images is not None:
+            if wrong := self.images.wrong:
+                raise ValueError(wrong)
+            if len(self.fields) != 1 or self.fields[0].use.role != "target" or self.fields[0].type != "string":
+                raise ValueError("a schema of images must have one column, a target of type string with their classes")
+            return
         if len(self._of("target")) != 1 or len(self._of("owner")) > 1 or not self._of("input"):
             raise ValueError(
                 "there must be one column of role target, one at most of role owner, and some of role input"
@@ -144,7 +159,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         try:
             return from_json(text, Schema)
         except ValueError as error:
-            raise ValueError(f"{name} is not a schema of a table: {str(error).rstrip('.')}.") from error
+            raise ValueError(f"{name} is not a schema: {str(error).rstrip('.')}.") from error
 
     @property
     def json(self) -> bytes:
@@ -161,6 +176,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @staticmethod
     def of(reading: TableReading) -> "Schema":
         """Return the schema of a table that was read: columns, texts, scaling, classes, how its file is written."""
+        if reading.schema:
+            return Schema.parse(reading.schema.encode(), SCHEMA_FILE)
         target, writes = reading.target, reading.dialect
         whole = reading.labels and not any(isinstance(label, str) for label in reading.labels)
         scaling = None if target is None else Scaling(mean=target.mean, deviation=target.deviation)
@@ -175,7 +192,22 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         writing = Writing(delimiter=writes.separator, decimal=writes.decimal, thousands=writes.thousands)
         return Schema(fields=tuple(fields), missing_values=("", *words), writing=writing)
 
+    def asking(self, rows: int) -> "Schema":
+        """Return the schema for sites of so many rows at least."""
+        writing = msgspec.structs.replace(self.writing, least_rows=rows)
+        return Schema.parse(msgspec.structs.replace(self, writing=writing).json, "--least_rows")
+
     # --- parts
+
+    @property
+    def images(self) -> Images | None:
+        """What the images are; None for a table."""
+        return self.writing.images if isinstance(self.writing.images, Images) else None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an example."""
+        return (len(self.reading.columns),) if self.images is None else self.images.shape
 
     @property
     def inputs_of(self) -> list[Field]:
@@ -220,6 +252,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             owner=None if self.owner is None else self.owner.name,
             dropped=tuple(each.name for each in self._of("dropped")),
             dialect=self.dialect,
+            schema=self.json.decode(),
         )
 
     @property
@@ -232,7 +265,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return tuple(word for word in self.missing_values if word)
 
     def source(self, path: str) -> TableFile:
-        """Return a file as a source: parquet by its ending, else CSV as the schema says that it is written."""
+        """Return a file as a source: parquet by its ending, else CSV as the schema says that it is written.
+
+        Raises:
+            ValueError: the schema is one of images.
+        """
+        self._check_table()
         by = self.dialect
         if table_reader(path) == "Parquet":
             return Parquet(path, self.target.name, missing=by.missing)
@@ -245,9 +283,30 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             missing=by.missing,
         )
 
+    def _check_table(self) -> None:
+        """Raise `ValueError` if this is a schema of images."""
+        if self.images is not None:
+            raise ValueError(
+                "The schema describes images, and no table. Give a folder of images, or a CSV file of their paths."
+            )
+
+    def image_source(self, path: str) -> ImageSource:
+        """Return a folder of images, with a folder for each class, or a CSV file of their paths, as a source."""
+        if table_reader(path):
+            column = "" if self.images is None else self.images.column
+            return ImageTable(path, image=column, label=self.target.name, separator=self.writing.delimiter)
+        return ImageFolder(path)
+
     def as_site(self, source: TableFile) -> TableFile:
-        """Return the file of a site as it writes it, in which the words of this schema are missing values as well."""
-        words = dict.fromkeys([*self._words, *(source.missing or ())])
+        """Return the file of a site as it writes it, in which the words of this schema are missing values as well.
+
+        Signs that a source does not set are those of the schema, if it names that.
+        """
+        words, by = dict.fromkeys([*self._words, *(source.missing or ())]), self.dialect
+        if isinstance(source, CSV) and source.schema is not None:
+            signs: dict[str, Any] = {"separator": by.separator, "decimal": by.decimal, "thousands": by.thousands}
+            usual = CSV("", "")
+            source = replace(source, **{n: v for n, v in signs.items() if getattr(source, n) == getattr(usual, n)})
         return replace(source, missing=tuple(words))
 
     # --- tables
@@ -265,9 +324,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             FileNotFoundError: there is no such file.
             ValueError: it is no such table.
         """
+        self._check_table()
         return (source or self.source(str(path))).frame(str(path), data_dir, *self._texts_and_names)
 
-    def parts(self, source: TableFile, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
+    def parts(self, source: TableFile | ImageSource, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part of a source, with the scaling and the classes of this schema.
 
         Args:
@@ -278,15 +338,52 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             FileNotFoundError: there is no such file.
             ValueError: it is no such table, or does not fit.
         """
+        if isinstance(source, ImageSource):
+            return self.pictures(source, data_dir).split(source, self)
+        self._check_table()
         table, last = source.rows(data_dir, *self._texts_and_names)
-        data = self.dataset(table)
-        tested = source.tested(data.y, data.owners, last)
-        return data.of(~tested), data.of(tested)
+        data = self.dataset(table, source.most_cells)
+        return split(data, source.tested(data.y, data.owners, last))
+
+    def pictures(self, source: ImageSource, data_dir: Path | None = None) -> "Pictures":
+        """Return images as this schema says, and which of them do not fit.
+
+        Args:
+            source: where they are.
+            data_dir: where they are looked for as well.
+
+        Raises:
+            FileNotFoundError: there are none.
+            InfeasibleError: there are more or larger images than the ceilings.
+            ValueError: names of files lead elsewhere, or the schema is one of a table.
+        """
+        form, target = self.images, self.target
+        if form is None:
+            raise ValueError("The schema describes a table, and no images. Give a table, by CSV or Parquet.")
+        files, findings, last = source.gathered(data_dir)
+        refused, number = list[Refused](), {label: k for k, label in enumerate(self.labels)}
+        for label, others in target.use.aliases.items():
+            number |= {str(other): number[label] for other in others}
+        y = torch.tensor([number.get(one.label, -1) for one in files])
+        refused += [Refused("word", i, f"{one.name} is {one.label!r}") for i, one in enumerate(files) if y[i] < 0]
+        x = source.pixels(files, form, refused)
+        if form.mean:
+            x.sub_(torch.tensor(form.mean)[:, None, None]).div_(torch.tensor(form.deviation)[:, None, None])
+        found, firsts = [*findings, *self.few(len(files))], dict[str, str]()
+        for group in by_code(refused):
+            code, first = group[0].code, group[0].place + 1
+            listed = f"another class than {', '.join(map(repr, self.labels[:LISTED]))}. {UNTRAINED_IMAGES}"
+            what = f"{len(group)} of {plural(len(files), 'image')}: {listed if code == 'word' else form.remedy(code)}."
+            found.append(Finding(code, target.name, what, rows=len(group), first=first))
+            firsts[found[-1].key] = group[0].sentence.rstrip(".")
+        counts = {label: int((y == k).sum()) for k, label in enumerate(self.labels)}
+        return Pictures(files, x, y, tuple(found), firsts, last, {k: n for k, n in counts.items() if n})
 
     @property
     def _texts_and_names(self) -> tuple[list[str], list[str]]:
         """The columns that are read as text, and those that are read as names."""
-        used = [each for each in self.fields if each.type == "string" and each.use.role in ("input", "target")]
+        texts = [each for each in self.fields if each.type == "string" or each.pattern]
+        used = [each for each in texts if each.use.role in ("input", "target")]
         return [each.name for each in used], [] if self.owner is None else [self.owner.name]
 
     def check(self, frame: Any, *, labels: bool = True) -> tuple[Finding, ...]:
@@ -307,6 +404,14 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         )
 
+    def few(self, rows: int) -> Iterator[Finding]:
+        """Yield an error if a site has too few rows to take part."""
+        least = self.writing.least_rows
+        if isinstance(least, int) and rows < least:
+            what, unit = ("The table has", "row") if self.images is None else ("The site has", "image")
+            asked = f"{what} {plural(rows, unit)}, and the schema asks each site for {least}"
+            yield Finding("rows", "", f"{asked}: it takes no part. Give more {unit}s.")
+
     def inputs(self, frame: Any) -> Tensor:
         """Return the inputs of each row of a pandas `DataFrame`, (n, inputs), float32.
 
@@ -316,11 +421,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """
         return self._inputs(self._checked(frame, labels=False))
 
-    def dataset(self, frame: Any) -> Dataset:
+    def dataset(self, frame: Any, most: int = MOST_CELLS) -> Dataset:
         """Return the examples in the rows of a table, all of them, with their labels or targets.
 
         Args:
             frame: a pandas `DataFrame`, or the path of a file.
+            most: the largest number of inputs of all rows.
 
         Raises:
             TypeError: `frame` is neither.
@@ -328,6 +434,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """
         table = self.read(frame) if isinstance(frame, Path | str) else frame
         read = self._checked(table, labels=True)
+        found = tuple(remarks_on(self.inputs_of, self.target, read))
         target, owners, holders = read[self.target.name].cells, None, tuple[Name, ...]()
         if self.labels:
             number = {label: k for k, label in enumerate(self.labels)}
@@ -337,11 +444,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         held = FILE if FILE in table.columns else None if self.owner is None else self.owner.name
         if held is not None and held in table.columns:
             holders, owners = owners_in(table[held])
-        return Dataset(self._inputs(read), y, len(self.labels), owners, replace(self.reading, owners=holders))
+        x, own = self._inputs(read, most), replace(self.reading, owners=holders)
+        return Dataset(x, y, len(self.labels), owners, own, found)
 
-    def _inputs(self, read: Mapping[str, ReadColumn]) -> Tensor:
+    def _inputs(self, read: Mapping[str, ReadColumn], most: int = MOST_CELLS) -> Tensor:
         cells: dict[Name, Cells] = {each.name: read[each.name].cells for each in self.inputs_of}
-        scaled = self.reading.scale(self.reading.raw(cells))
+        scaled = self.reading.scale(self.reading.raw(cells, most))
         if (infinite := ~scaled.isfinite().all(0)).any():
             column = self.reading.columns[int(infinite.int().argmax())].name
             raise ValueError(f"Column {column!r} is infinite once it is scaled. Correct its scaling in the schema.")
@@ -416,8 +524,55 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             yield gap(self.owner, empty, "Fill these cells, or leave out the rows, or the whole column")
 
 
+class Pictures(NamedTuple):
+    """Images that a schema describes.
+
+    Args:
+        files: the images.
+        x: (n, channels, height, width); of those that do not fit, anything.
+        y: (n,), their classes; -1 for one that the schema does not have.
+        found: what does not fit, and remarks; no sentence has the name of an image that does not fit.
+        firsts: by key of a finding, what is wrong with the first image. It stays at the site.
+        last: number of images of a part for tests.
+        classes: number of images of each class that there is.
+    """
+
+    files: list[ImageFile]
+    x: Tensor
+    y: Tensor
+    found: tuple[Finding, ...]
+    firsts: Mapping[str, str]
+    last: int
+    classes: Mapping[Name, int]
+
+    def checked(self, schema: Schema) -> tuple[Finding, ...]:
+        """Return the remarks; raise `UnfitTableError` unless all images fit."""
+        if errors := tuple(one for one in self.found if one.error):
+            raise UnfitTableError(errors, schema)
+        return self.found
+
+    def split(self, source: ImageSource, schema: Schema) -> tuple[Dataset, Dataset]:
+        """Return the examples of training, and those for tests; raise `UnfitTableError` unless all images fit."""
+        data = self.whole(schema)
+        return source.split(self.files, data, source.tested(self.files, self.y, self.last))
+
+    def whole(self, schema: Schema) -> Dataset:
+        """Return all examples; raise `UnfitTableError` unless all images fit."""
+        remarks = self.checked(schema)
+        return Dataset(self.x, self.y, len(schema.labels), None, schema.reading, remarks)
+
+
+TableFile.schema_in = staticmethod(Schema.load)
+
+
 def _twice(described: Field) -> Finding:
     return Finding("column", described.name, f"Column {described.name!r} occurs twice. Leave out one.")
+
+
+def dates(name: str, pattern: str, use: Use) -> Field:
+    """Return the description of a column of dates that are written in a way."""
+    kind: Literal["date", "datetime"] = "datetime" if "%H" in pattern else "date"
+    return Field(name=name, type=kind, format="" if pattern == DATES[kind] else pattern, use=use)
 
 
 def _field(name: str, of: Sequence[InputColumn]) -> Field:
@@ -430,7 +585,10 @@ def _field(name: str, of: Sequence[InputColumn]) -> Field:
     impute = None if first.fill is None else Imputation(value=first.fill, indicator=gap)
     plain = (first.mean, first.deviation) == (0.0, 1.0)
     scaling = None if plain else Scaling(mean=first.mean, deviation=first.deviation)
-    return Field(name=name, type="boolean" if first.boolean else "number", use=Use(scaling=scaling, impute=impute))
+    use = Use(scaling=scaling, impute=impute)
+    if first.date:
+        return dates(name, first.date, use)
+    return Field(name=name, type="boolean" if first.boolean else "number", use=use)
 
 
 def _inputs_of(described: Field) -> Iterable[InputColumn]:
@@ -442,6 +600,7 @@ def _inputs_of(described: Field) -> Iterable[InputColumn]:
     else:
         boolean = described.type == "boolean"
         mean, deviation = (0.0, 1.0) if scaling is None else (scaling.mean, scaling.deviation)
-        yield InputColumn(described.name, mean=mean, deviation=deviation, fill=fill, boolean=boolean)
+        days = described.pattern
+        yield InputColumn(described.name, mean=mean, deviation=deviation, fill=fill, boolean=boolean, date=days)
     if impute is not None and impute.indicator:
         yield InputColumn(described.name, gap=True, fill=0.0)

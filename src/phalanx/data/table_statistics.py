@@ -12,13 +12,14 @@ from typing import Annotated, NamedTuple
 import msgspec
 import numpy as np
 from msgspec import Meta, field
+from typing_extensions import override
 
 from phalanx.data.findings import Finding
 from phalanx.data.table_columns import Field, Rule, Scaling, SchemaMember
 from phalanx.data.table_draft import LEAST_KNOWN, scaling_of, unit_question
 from phalanx.data.table_files import TableFile
 from phalanx.data.table_impossible import rounded, spread_apart, wrong_column, wrong_counts
-from phalanx.data.table_schema import Schema
+from phalanx.data.table_schema import Schema, UnfitTableError
 from phalanx.reading import from_json
 from phalanx.wording import plural
 
@@ -40,6 +41,10 @@ class ColumnStatistics(SchemaMember, frozen=True, kw_only=True):
     mean: float | None = None
     deviation: Annotated[float, Meta(gt=0)] | None = None
     missing: Count = 0
+
+    @override
+    def __post_init__(self) -> None:
+        """Take what a site tells as it is: `wrong_column` says what is wrong with it."""
 
 
 class SiteStatistics(SchemaMember, frozen=True, kw_only=True):
@@ -142,6 +147,8 @@ def statistics_of(schema: Schema, path: str, source: TableFile | None = None) ->
     if len(data) < LEAST_KNOWN:
         few = f"{path} has {plural(len(data), 'row')}, and statistics need {LEAST_KNOWN}"
         raise ValueError(f"{few}: those of fewer tell too much. Give more rows.")
+    if found := tuple(schema.few(len(data))):
+        raise UnfitTableError(found, schema)
     read, columns = schema.columns(frame), dict[str, ColumnStatistics]()
     for each in _numbers(schema):
         cells = read[each.name].cells

@@ -1,11 +1,12 @@
 """Tables as tensors: a row is an example, a column its label, its owner, or one of its inputs.
 
-Columns of numbers become one input each, columns of text or of a pandas category one input per value (one-hot).
+Columns of numbers and of dates become one input each, columns of text or of a pandas category one per value (one-hot).
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, cast
@@ -17,24 +18,27 @@ from torch import Tensor
 
 from phalanx.data.findings import (
     MISSING_WORDS,
+    SOME_VALUES,
     Finding,
     as_number_column,
     as_texts,
     fills,
     is_number,
     leaks,
+    merged,
     near,
+    written,
     zeros,
 )
 from phalanx.data.table_ceilings import TooLargeError
+from phalanx.data.table_dates import DATE, days_of, numbered, pattern_of
 from phalanx.wording import plural, shown
 
 FILE = "file of the row"  # a column that names the owner of each row
 WHOLE = r"[+-]?(0|[1-9][0-9]*)"  # a number, and no code such as 01
 
+LARGEST_WHOLE = 2**53  # above which not every whole number is one of float64
 MOST_VALUES = 100  # of a column of text that becomes one-hot: with more it is an identifier, or a sentence
-
-SOME_VALUES = 20  # of a column of text: with more, most of them numbers, it is one of numbers with a mistake
 
 Name = str | int
 Classes = Sequence[Name] | Mapping[str, Sequence[Name]]  # in the order of their numbers; or the labels that each joins
@@ -55,6 +59,7 @@ class InputColumn:
         fill: the number in place of a missing value, as in the table; None: missing values are refused.
         gap: whether the input is 1 where the value is missing, and 0 elsewhere.
         boolean: whether the numbers are true (1) and false (0).
+        date: how the dates that the numbers are days of are written; empty if they are none.
     """
 
     name: Name
@@ -64,6 +69,7 @@ class InputColumn:
     fill: float | None = None
     gap: bool = False
     boolean: bool = False
+    date: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ class TableReading:
         dialect: of the file.
         files: SHA-256 of the files with rows of the train part.
         joined: by label, the values of the column that it joins; empty if each value is a label.
+        schema: the JSON of the schema by which they were read; empty if none was given.
     """
 
     columns: tuple[InputColumn, ...]
@@ -118,6 +125,7 @@ class TableReading:
     dialect: Dialect = Dialect()
     files: tuple[str, ...] = ()
     joined: Joined = ()
+    schema: str = field(default="", compare=False)  # one digest is one reading, whatever a schema is called
 
     @property
     def by_name(self) -> Mapping[Name, Sequence[InputColumn]]:
@@ -249,13 +257,14 @@ def read_frame(
     inputs = [name for name in used if name not in (label, owner)]
     if not inputs:
         raise ValueError(f"There is no column for the inputs, only {names}. Add one, or name fewer in drop.")
+    frame, dates = _with_days(frame, inputs)
     joined, labels = joined_of(class_names), tuple[Name, ...]()
     if joined:
         y, labels = _joined_labels(frame[label], label, joined, targets=targets), tuple(name for name, _ in joined)
     else:
         y, labels = _labels(frame[label], label, cast(Sequence[Name] | None, class_names), targets=targets)
     holders, owners = ((), None) if owner is None else owners_in(frame[owner])
-    columns = tuple(each for name in inputs for each in _input_columns(frame[name], name, impute))
+    columns = tuple(each for name in inputs for each in _input_columns(frame[name], name, impute, dates.get(name, "")))
     reading = TableReading(columns, labels, holders, label=label, owner=owner, dropped=tuple(drop), joined=joined)
     x = reading.raw({name: cells_of(frame[name]) for name in inputs}, most)
     return Columns(x, y, owners, reading, _findings(frame, inputs, label, owner, y if labels else None))
@@ -277,8 +286,17 @@ def _findings(
     for what, name in named.items():
         if is_text(frame[name]):
             found += near(_known(frame[name]), name, what)
+    for column in [*texts, *([label] if labels is not None and is_text(frame[label]) else [])]:
+        counts = Counter(as_texts(_values(frame[column].dropna())).tolist())
+        found += written(counts, str(column), "a class" if column == label else "an input of 0 and 1")
     columns = {str(name): _values(frame[name]) if name in texts else _numbers(frame[name]) for name in inputs}
     numbers = {name: cells for name, cells in columns.items() if name not in {*map(str, texts)}}
+    for name, cells in numbers.items():
+        if numbered(cells):
+            what = f"Column {name!r} seems to hold dates as 20241231, whose differences are no days"
+            found.append(Finding("date", name, f"{what}. Write them as 2024-12-31.", error=False))
+    if labels is None:
+        found += merged(_numbers(frame[label]), "target")
     return (*found, *zeros(numbers), *fills(numbers), *leaks(columns, None if labels is None else labels.numpy()))
 
 
@@ -405,7 +423,21 @@ def _whole(class_names: Sequence[Name] | None) -> bool:
     return class_names is not None and all(isinstance(name, int) for name in class_names)
 
 
-def _input_columns(column: Any, name: Name, impute: Impute) -> list[InputColumn]:
+def _with_days(frame: Any, names: Sequence[Name]) -> tuple[Any, Mapping[Name, str]]:
+    """Return a table with days in place of the dates of some columns, and how the dates of each are written."""
+    found, days = dict[Name, str](), dict[Name, Any]()
+    for name in names:
+        column = frame[name]
+        known = [] if not is_text(column) else [*map(str, column.dropna().unique())]
+        if pattern := DATE if column.dtype.kind == "M" else pattern_of(known, str(name)):
+            found[name], days[name] = pattern, days_of(column, pattern)
+    frame = frame.copy(deep=False) if days else frame
+    for name, column in days.items():
+        frame[name] = column
+    return frame, found
+
+
+def _input_columns(column: Any, name: Name, impute: Impute, date: str = "") -> list[InputColumn]:
     """Return the inputs that a column becomes: one if it holds numbers, else one for each of its texts."""
     if column.dtype.kind not in "iufbO":
         raise ValueError(
@@ -413,8 +445,13 @@ def _input_columns(column: Any, name: Name, impute: Impute) -> list[InputColumn]
         )
     fill = None if impute == "refuse" else 0.0
     gap = [InputColumn(name, gap=True, fill=0.0)] if impute == "indicator" and column.isna().any() else []
+    if (unheld := beyond_whole(column)).any():
+        raise ValueError(
+            f"Column {name!r} holds whole numbers beyond {LARGEST_WHOLE:,}, of which float64 does not tell all apart "
+            f"(the first: row {int(unheld.argmax()) + 1}). Drop it, or subtract what they have in common."
+        )
     if not is_text(column):
-        return [InputColumn(name, fill=fill, boolean=column.dtype.kind == "b"), *gap]
+        return [InputColumn(name, fill=fill, boolean=column.dtype.kind == "b", date=date), *gap]
     known = _known(column)
     if why := misread(column, name):
         raise ValueError(why)
@@ -432,6 +469,16 @@ def _input_columns(column: Any, name: Name, impute: Impute) -> list[InputColumn]
     if not known:
         raise ValueError(f"Column {name!r} is empty. Drop it.")
     return [*(InputColumn(name, value, fill=fill) for value in known), *gap]
+
+
+def beyond_whole(column: Any) -> npt.NDArray[np.bool_]:
+    """Return which cells of a column of pandas are whole numbers of which float64 does not hold each one."""
+    if is_text(column):
+        large = [bool(re.fullmatch(WHOLE, str(cell))) and abs(int(cell)) > LARGEST_WHOLE for cell in column]
+        return np.array(large, dtype=bool)
+    if column.dtype.kind not in "iu":
+        return np.zeros(len(column), dtype=bool)
+    return np.asarray(((column > LARGEST_WHOLE) | (column < -LARGEST_WHOLE)).to_numpy(dtype=bool, na_value=False))
 
 
 def misread(column: Any, name: Name) -> str:
@@ -510,7 +557,7 @@ def missing_in(
     numbers = [float(word) for word in named if is_number(word)]
     if is_text(column):
         cells = column.astype(str)
-        found = cells.isin(spelled(named)).to_numpy(dtype=bool)
+        found = (cells.isin(spelled(named)) | (cells.str.strip() == "")).to_numpy(dtype=bool)
         if number and numbers:
             found = found | cells.map(lambda cell: is_number(cell) and float(cell) in numbers).to_numpy(dtype=bool)
         return np.asarray(empty | found)

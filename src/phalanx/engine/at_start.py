@@ -36,7 +36,7 @@ def promised(
     setting = Setting(
         n,
         None if isinstance(sizes, int) else sizes,
-        drawn=min(count(n), n) if callable(count) and algorithm.synchronous else None,
+        drawn=min(count(n), n) if callable(count) and algorithm.traits.synchronous else None,
         steps=steps,
         lossy=not isinstance(transport, Lossy) or transport.lossy,  # unless it knows better, it can lose answers
         joins=isinstance(transport, Joinable) and transport.joins,

@@ -87,7 +87,7 @@ def run(
         settings: when to stop, which updates are invalid, and what else the loop does; also a `Run`.
         sample: chooses the clients of a round among those that are ready and available. Synchronous algorithms only.
         reference: the server's own training, such as `phalanx.training.ServerTraining`, for an algorithm that needs it
-            by `needs_reference`.
+            by `Traits.reference_every`.
         observers: called before the first step, after each step, and after each wait without a step in which an answer
             was invalid or lost.
         on_snapshot: called before each step; may take a snapshot, and keep it, since nothing in it changes.
@@ -111,7 +111,7 @@ def run(
     while not until.reached(loop.step, transport.now):
         on_snapshot(partial(loop.snapshot, state))
         loop.ask(state)
-        arrivals = transport.receive(every=algorithm.synchronous)
+        arrivals = transport.receive(every=algorithm.traits.synchronous)
         if until.seconds is not None and transport.now > until.seconds:
             break
         updates, again = loop.settle(arrivals, state)
@@ -131,9 +131,9 @@ def run(
 def _check(algorithm: Algorithm[Any], transport: Transport, sample: Sampler) -> None:
     """Raise `InfeasibleError` if an algorithm without rounds should sample clients, or one with rounds send ahead."""
     name = type(algorithm).__name__
-    if sample is not everyone and not algorithm.synchronous:
+    if sample is not everyone and not algorithm.traits.synchronous:
         raise InfeasibleError(f"{name} is asynchronous: it serves whoever is free, and has no rounds to sample from.")
-    if algorithm.synchronous and isinstance(transport, Prefetching) and transport.prefetch:
+    if algorithm.traits.synchronous and isinstance(transport, Prefetching) and transport.prefetch:
         raise InfeasibleError(
             f"{name} is synchronous: nothing can be sent ahead of a round that is not over. Leave prefetch out, or "
             f"choose an asynchronous algorithm, such as Quorum({name}(), k=3)."
@@ -323,7 +323,7 @@ class ServerLoop(Generic[S]):
             self.lost_in_a_row = 0
         self.step += 1
         self.ledger.stepped()
-        if self.algorithm.synchronous:  # it names all clients of the next round
+        if self.algorithm.traits.synchronous:  # it names all clients of the next round
             self.waiting, self.away = ready | again, frozenset()
             return new, updates
         self.waiting = self.waiting | ready
@@ -335,7 +335,7 @@ class ServerLoop(Generic[S]):
 
         Of a round, those whose answers were invalid are not: honest clients send none, so that these are attackers.
         """
-        return max(0, self.watched - len(self.ledger.bad)) if self.algorithm.synchronous else self.watched
+        return max(0, self.watched - len(self.ledger.bad)) if self.algorithm.traits.synchronous else self.watched
 
     def _own_change(self, own: ServerReference, state: S) -> Vector:
         """Return the server's own change; a failure ends the run, since it would be the same again."""
@@ -396,7 +396,7 @@ class ServerLoop(Generic[S]):
         """Raise `InfeasibleError` if a client cannot be enrolled, whatever size it reports."""
         if client in self.ledger.enrolled:
             raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
-        if not self.algorithm.can_join:
+        if not self.algorithm.traits.can_join:
             raise InfeasibleError(
                 f"{self.algorithm.title} cannot take in client {client}, which came after the run had begun. "
                 "Have all clients there from the start, or choose an algorithm that can, such as ClusteredFL."

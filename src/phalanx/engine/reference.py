@@ -53,11 +53,12 @@ def server_reference(algorithm: Algorithm[Any], train: Train | None) -> ServerRe
     Raises:
         InfeasibleError: the algorithm needs it, and there is none.
     """
-    if not algorithm.needs_reference:
+    every = algorithm.traits.reference_every
+    if every is None:
         return None
     if train is None:
         raise InfeasibleError(
             f"{type(algorithm).__name__} compares updates with the server's own training, and the server has no "
             "examples. Set `server_examples` of the run, to 100 say; or give `phalanx.run` a `reference`."
         )
-    return ServerReference(train, algorithm.reference_every)
+    return ServerReference(train, every)

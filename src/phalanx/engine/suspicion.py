@@ -352,17 +352,17 @@ class Watch:
         if updates is None:
             return {}
         sizes: Mapping[int, int] | None = getattr(state, "sizes", None)
-        recent = None if self._algorithm.synchronous else self._recent
+        recent = None if self._algorithm.traits.synchronous else self._recent
         result = None if before is None else self._result(state, before)
         weights = self._weights(state, updates)
-        change = self._change if self._algorithm.synchronous else None
+        change = self._change if self._algorithm.traits.synchronous else None
         found = conduct(
             updates, result, self._last, sizes=sizes, weights=weights, recent=recent, change=change, named=self._named
         )
         self._last |= found
         if before is not None and not torch.equal(state.model, before):
             self._change = state.model - before
-        if not self._algorithm.synchronous:
+        if not self._algorithm.traits.synchronous:
             for client, row in zip(updates.clients, updates.deltas, strict=True):
                 self._recent.pop(client, None)
                 self._recent[client] = row.clone()

@@ -23,7 +23,7 @@ from phalanx.processes import Processes
 from phalanx.runs.canonical import digest
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.plan import Run
-from phalanx.runs.session import simulate
+from phalanx.runs.session import DiskFullError, simulate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -163,6 +163,7 @@ class Workers:
 
         Raises:
             ConnectionError: no worker is left.
+            DiskFullError: there is no room for a run.
         """
         began, passed_on = dict[int, float](), Counter[int]()  # times, and numbers of warnings, by run
 
@@ -180,6 +181,8 @@ class Workers:
                     yield from warned(run, texts)
                 case Done(run, Outcome(trace, kept, texts, cpu_seconds)):
                     yield from warned(run, texts)
+                    if (trace.error or "").startswith(f"{DiskFullError.__name__}: "):  # no other run would have room
+                        raise DiskFullError(str(trace.error).partition(": ")[2])
                     if kept := kept or self.store.keeps_failures:
                         self.store.keep(trace, cpu_seconds)
                         self.store.tidy(plans[run])

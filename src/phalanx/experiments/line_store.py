@@ -12,7 +12,7 @@ from msgspec import Meta
 from phalanx.experiments.trace import MOST, Trace
 from phalanx.reading import from_json, lines_of
 from phalanx.runs.canonical import source
-from phalanx.runs.files import replacing
+from phalanx.runs.files import append, replacing
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import Provenance
 from phalanx.wording import shown
@@ -115,8 +115,8 @@ class LineStore:
         line = Line(accuracy, trace.honest_excluded, seconds, origin, error)
         lines.append([key, trace.seed, *line[:4], *filter(None, [error])])
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines))
+        text = "".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines)
+        append(self.file, text.encode(), durable=False)
         self._lines[key] = line
 
     def underway(self, plan: Run) -> None:

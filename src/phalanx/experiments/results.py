@@ -4,6 +4,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx.core import InfeasibleError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 NEAR = 0.95  # of the best cell's accuracy: the target of the time to accuracy if none is given
+EXTRA = "extra "  # before the name of a curve: a metric of the task other than accuracy and loss
 FLOAT = 4  # bytes of a parameter in an upload
 
 
@@ -88,21 +90,31 @@ class Row:
     trace: Trace
     plan: Run | None = None
 
-    def value(self, metric: str, target: float | None = None) -> float | None:
-        """Return a figure of METRICS; None if it was not measured, was not finite, or the run failed.
+    def value(
+        self, metric: str, target: float | None = None, known: Mapping[str, Metric] | None = None
+    ) -> float | None:
+        """Return a figure; None if it was not measured, was not finite, or the run failed.
 
         Args:
             metric: its name.
             target: the accuracy of `steps_to_target` and `seconds_to_target`.
+            known: the figures that there are, as in `Results.metrics`; those of this run if not given.
         """
-        figure = _metric(metric)
+        figure = _metric(metric, metrics_of([self]) if known is None else known)
         return None if self.trace.failed else figure.of(self.trace, target)
 
 
-def _metric(name: str) -> Metric:
-    if name not in METRICS:
-        raise InfeasibleError(f"There is no metric {name}. There are: {', '.join(METRICS)}.")
-    return METRICS[name]
+def metrics_of(rows: Iterable[Row]) -> dict[str, Metric]:
+    """Return the figures of runs by name: METRICS, and other metrics of their tasks, such as "AUROC"."""
+    curves = dict.fromkeys(curve for row in rows for curve in row.trace.curves if curve.startswith(EXTRA))
+    further = {curve.removeprefix(EXTRA): _final(curve) for curve in curves}
+    return METRICS | {name: Metric(f"{name} at the end", of) for name, of in further.items()}
+
+
+def _metric(name: str, known: Mapping[str, Metric]) -> Metric:
+    if name not in known:
+        raise InfeasibleError(f"There is no metric {name}. There are: {', '.join(known)}.")
+    return known[name]
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,11 @@ class Results:
     notes: Sequence[str] = ()
     alone: Mapping[str, Run] = field(default_factory=dict)
     sought: Sequence[Sought] = ()
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:
+        """The figures by name: METRICS, and other metrics of the tasks, such as "AUROC"."""
+        return metrics_of(self.rows)
 
     @property
     def target(self) -> float | None:
@@ -166,12 +183,12 @@ class Results:
 
         Args:
             rows: the runs.
-            metric: of METRICS.
+            metric: of `metrics`.
         """
         by_seed = dict[int, list[float | None]]()
         target = self.target if metric.endswith("_target") else None
         for row in rows:
-            by_seed.setdefault(row.trace.seed, []).append(row.value(metric, target))
+            by_seed.setdefault(row.trace.seed, []).append(row.value(metric, target, self.metrics))
         whole = [[v for v in values if v is not None] for values in by_seed.values() if None not in values]
         return Estimate.of(map(statistics.fmean, whole), len(by_seed) - len(whole))
 
@@ -183,13 +200,13 @@ class Results:
         Args:
             rows: the axis of the rows.
             columns: the axis of the columns; None: one column, named by the metric.
-            metric: of METRICS.
+            metric: of `metrics`.
             at: values of other axes. Over those that are not named, the mean is taken for each seed.
         """
         here = self.where(at or {})
         for axis in filter(None, (rows, columns)):
             self._check(axis)
-        figure = _metric(metric)
+        figure = _metric(metric, self.metrics)
         out = dict[str, dict[str, Estimate]]()
         for row in self.axes[rows]:
             of_row = [one for one in here if one.labels[rows] == row]
@@ -208,7 +225,7 @@ class Results:
 
         Args:
             axis: of the methods.
-            metric: of METRICS.
+            metric: of `metrics`.
             at: values of other axes.
         """
         self._check(axis)
@@ -216,7 +233,7 @@ class Results:
         found = dict[str, dict[tuple[Any, ...], float]]()
         for row in self.where(at or {}):
             others = tuple(value for name, value in row.labels.items() if name != axis)
-            if (value := row.value(metric, target)) is not None:
+            if (value := row.value(metric, target, self.metrics)) is not None:
                 found.setdefault(row.labels[axis], {})[row.trace.seed, *others] = value
         pairs = list[tuple[str, str, list[float]]]()
         for one, other in itertools.combinations([name for name in self.axes[axis] if name in found], 2):
@@ -230,7 +247,7 @@ class Results:
         return sorted(tests, key=lambda test: test.p)
 
     def frame(self) -> "DataFrame":
-        """Return a table of pandas with a row for each run: axes, seed, the figures of METRICS, status, identity.
+        """Return a table of pandas with a row for each run: axes, seed, the figures of `metrics`, status, identity.
 
         Raises:
             ModuleNotFoundError: pandas is not installed.
@@ -245,7 +262,7 @@ class Results:
             {
                 **row.labels,
                 "seed": row.trace.seed,
-                **{metric: row.value(metric, target) for metric in METRICS},
+                **{metric: row.value(metric, target, self.metrics) for metric in self.metrics},
                 "steps": row.trace.steps,
                 "byzantine_filtered": row.trace.filtered.get("byzantine"),
                 "honest_filtered": row.trace.filtered.get("honest"),

@@ -301,7 +301,7 @@ class Study:
 def check_round(plan: Run) -> None:
     """Raise `InfeasibleError` if no round of a run could ever have enough updates for its rule."""
     rule: Any = plan.algorithm.rule
-    if not plan.algorithm.synchronous or rule is None or not (pools := plan.pools):
+    if not plan.algorithm.traits.synchronous or rule is None or not (pools := plan.pools):
         return
     try:
         why = _wrong_number(rule, pools[0].full)

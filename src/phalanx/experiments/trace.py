@@ -23,7 +23,7 @@ from phalanx.runs.schema import plain
 from phalanx.runs.summary import ending
 
 MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
-BY_GROUP = ("group_accuracy", "group_loss", "class_accuracy")
+BY_GROUP = ("group_accuracy", "group_loss", "class_accuracy", "extra")
 MOST = 1e300  # beyond every figure; means of such numbers are finite
 DIGITS = 16  # of the digest of a field
 SMALL = 12  # largest number of values of an observed figure of the algorithm that is kept
@@ -66,9 +66,9 @@ class Trace:
         dimension: number of parameters of the model.
         steps: server steps taken.
         curves: columns of equal length, one entry for each evaluation: "step", "seconds" on the run's clock, and those
-            of MEASURED that were measured: shares from 0 to 1, loss in nats; of those of BY_GROUP one for each group or
-            class, such as "group_accuracy 0"; and "best_client_accuracy", that of the best of the honest clients'
-            models. None where a number was not finite.
+            of MEASURED that were measured: shares from 0 to 1, loss in nats; of those of BY_GROUP one for each group,
+            class, or further metric of the task, such as "group_accuracy 0" or "extra AUROC"; and
+            "best_client_accuracy", that of the best of the honest clients' models. None where a number was not finite.
         state: columns of equal length, one entry for each step: "step", and the small ones of the figures that the
             algorithm observes.
         left_out: observed figures that are too large to keep.

@@ -96,7 +96,7 @@ class WorstOf:
             algorithm = plan(attack).algorithm
             yield from scheduled
             yield from [] if isinstance(preprocess_of(algorithm), Ignore | None) else sized
-            yield from [] if algorithm.synchronous else [Together(attack, timing) for timing in TIMING]
+            yield from [] if algorithm.traits.synchronous else [Together(attack, timing) for timing in TIMING]
         yield from (self.drawn(number) for number in range(self.budget))
 
     def scheduled(self, attack: Attack) -> list[Attack]:

@@ -45,7 +45,6 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from itertools import count
@@ -58,7 +57,7 @@ from phalanx.engine.observer import Progress
 from phalanx.engine.suspicion import in_words
 from phalanx.reading import LARGEST_LINES, contents, from_json
 from phalanx.runs.evidence import StepEvidence
-from phalanx.runs.files import settle
+from phalanx.runs.files import append, settle
 from phalanx.runs.reports import DRAWN, AccuracyFalls
 from phalanx.runs.schema import StepRecord, to_json
 from phalanx.runs.seal import HashChain, Mark, breaks, chain_of, split
@@ -319,16 +318,7 @@ class Audit:
         for entry in new:
             lines.append(to_json(msgspec.structs.replace(entry, before=chain.mark.link)) + b"\n")
             chain.add(lines[-1])
-        with self._path.open("ab") as file:
-            size = file.tell()
-            try:
-                file.write(b"".join(lines))
-                file.flush()
-                os.fsync(file.fileno())
-            except OSError:
-                with suppress(OSError):  # what comes later must not follow half a line
-                    os.truncate(self._path, size)
-                raise
+        append(self._path, b"".join(lines))
         self._chain = chain
         for line in lines:
             self._tree.add(line)

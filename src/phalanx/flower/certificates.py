@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +26,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from phalanx.core import InfeasibleError
-from phalanx.flower.durable_files import replace_durably, write_secret
+from phalanx.errors import InfeasibleError
+from phalanx.flower.durable_files import replace_durably, replacing_durably
+from phalanx.reading import LARGEST_KEY, contents
 from phalanx.wording import shown
 
 CA, CA_KEY = "ca.crt", "ca.key"
@@ -62,11 +64,13 @@ def make_certificates(
     names = [general_name(host) for host in hosts]
     folder.mkdir(parents=True, exist_ok=True)
     authority = _new_authority(authority_days)
-    (folder / CA).write_bytes(_pem(authority.certificate))
-    _replace_secret(folder / CA_KEY, _private(authority.key))
     key = ec.generate_private_key(ec.SECP384R1())
-    _replace_secret(folder / KEY, _private(key))
-    _certify(folder, authority, key.public_key(), names=names, common=hosts[0][:COMMON_NAME], days=days)
+    made = _certified(authority, key.public_key(), names=names, common=hosts[0][:COMMON_NAME], days=days)
+    with ExitStack() as files:  # each is on the disk before the first takes the place of an older one
+        for name, content in {CA: _pem(authority.certificate), CERTIFICATE: _pem(made)}.items():
+            files.enter_context(replacing_durably(folder / name, content))
+        for name, secret in {CA_KEY: authority.key, KEY: key}.items():
+            files.enter_context(replacing_durably(folder / name, _private(secret), secret=True))
 
 
 def renew(folder: Path, days: int = 365, authority_key: Path | None = None) -> datetime.datetime:
@@ -91,7 +95,9 @@ def renew(folder: Path, days: int = 365, authority_key: Path | None = None) -> d
     (common,) = old.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     public = old.public_key()
     assert isinstance(public, ec.EllipticCurvePublicKey)  # as we make them
-    return _certify(folder, authority, public, names=names, common=str(common.value), days=days)
+    made = _certified(authority, public, names=names, common=str(common.value), days=days)
+    replace_durably(folder / CERTIFICATE, _pem(made))
+    return made.not_valid_after_utc
 
 
 def succeed(folder: Path, authority_days: int = AUTHORITY_DAYS) -> datetime.datetime:
@@ -119,8 +125,8 @@ def succeed(folder: Path, authority_days: int = AUTHORITY_DAYS) -> datetime.date
             "certificate first: `phalanx flower certificates --renew`."
         )
     authority = _new_authority(authority_days)
-    replace_durably(folder / CA, b"".join(map(_pem, [known[-1], authority.certificate])))
-    _replace_secret(folder / CA_KEY, _private(authority.key))
+    with replacing_durably(folder / CA_KEY, _private(authority.key), secret=True):  # without it, nobody can renew
+        replace_durably(folder / CA, b"".join(map(_pem, [known[-1], authority.certificate])))
     return half_life(current)
 
 
@@ -142,7 +148,7 @@ def half_life(certificate: x509.Certificate) -> datetime.datetime:
 def _authority_of(folder: Path, key: Path | None) -> Authority:
     path = key or folder / CA_KEY
     try:
-        loaded = load_pem_private_key(path.read_bytes(), None)
+        loaded = load_pem_private_key(contents(path, LARGEST_KEY), None)
     except FileNotFoundError as error:
         raise InfeasibleError(
             f"There is no {path}, the key of the authority. Name it with --authority if it is elsewhere. If it is "
@@ -174,7 +180,7 @@ def authorities_of(folder: Path) -> list[x509.Certificate]:
 
 def _read(path: Path) -> list[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificates(path.read_bytes())
+        return x509.load_pem_x509_certificates(contents(path, LARGEST_KEY))
     except FileNotFoundError as error:
         raise InfeasibleError(f"There is no {path}. `phalanx flower certificates HOST` makes certificates.") from error
     except ValueError as error:
@@ -199,16 +205,15 @@ def _new_authority(days: int) -> Authority:
     return Authority(key, signed)
 
 
-def _certify(
-    folder: Path,
+def _certified(
     authority: Authority,
     public: ec.EllipticCurvePublicKey,
     *,
     names: Sequence[x509.GeneralName],
     common: str,
     days: int,
-) -> datetime.datetime:
-    """Write a new certificate of the coordinator's key; return when it ends."""
+) -> x509.Certificate:
+    """Return a new certificate of the coordinator's key."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
     builder = _builder(authority.certificate.subject, subject, public, days, authority.certificate.not_valid_after_utc)
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -216,9 +221,7 @@ def _certify(
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
     issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
     builder = builder.add_extension(issuer, critical=False).add_extension(_usage(certifies=False), critical=True)
-    made = builder.sign(authority.key, hashes.SHA384())
-    replace_durably(folder / CERTIFICATE, _pem(made))
-    return made.not_valid_after_utc
+    return builder.sign(authority.key, hashes.SHA384())
 
 
 def _builder(
@@ -245,21 +248,16 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 def make_node_key(path: Path) -> Path:
     """Make the key by which Flower authenticates a node; return the path of its public half, in the same folder."""
     key = ec.generate_private_key(ec.SECP384R1())
-    _replace_secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    public = path.with_suffix(".pub")
-    public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+    public, content = path.with_suffix(".pub"), key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    with replacing_durably(path, secret, secret=True):
+        replace_durably(public, content + b"\n")
     return public
 
 
 def make_secret(path: Path) -> None:
     """Write 32 random bytes to a file that only its owner can read."""
-    _replace_secret(path, os.urandom(32))
-
-
-def _replace_secret(path: Path, content: bytes) -> None:
-    path.unlink(missing_ok=True)  # an existing file would keep its mode, and whoever has it open would read on
-    write_secret(path, b"")
-    replace_durably(path, content)
+    replace_durably(path, os.urandom(32), secret=True)
 
 
 def general_name(host: str) -> x509.GeneralName:

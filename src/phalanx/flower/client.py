@@ -27,6 +27,7 @@ from phalanx.algorithms.private import privately, secretly
 from phalanx.attacks import Answer, Attack, Update
 from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Served, Vector, local_state
 from phalanx.data import Dataset, Schema
+from phalanx.data.images import ImageSource
 from phalanx.data.table_files import TableFile
 from phalanx.data.table_schema import UnfitTableError
 from phalanx.data.table_statistics import statistics_of
@@ -37,7 +38,7 @@ from phalanx.flower.durable_files import private_file
 from phalanx.flower.gate import OtherCoordinatorError, check_gpu, gated
 from phalanx.flower.identity import from_text, load_key, public_bytes
 from phalanx.flower.seen import SeenTasks, file_of
-from phalanx.flower.signed_schema import signature_file, signed_schema
+from phalanx.flower.signed_schema import UnsignedSchemaError, signature_file, signed_schema
 from phalanx.models import Model
 from phalanx.rng import generator
 from phalanx.runs.files import settle
@@ -62,9 +63,9 @@ class Participant(UnderContract):
         model: the model to train; its values are overwritten. Or the description of one, such as `MLP((32,))`, for the
             inputs and classes of `schema`.
         training: local training settings.
-        data: the client's examples, on `device`; they never leave the client. Or a table that becomes examples by
-            `schema`: the path of its file, all rows of which are trained on; or a `CSV` or `Parquet`, whose test part
-            is `held_out`, and which can be written in another way than the schema says.
+        data: the client's examples, on `device`; they never leave the client. Or a table or images that become examples
+            by `schema`: a path, all rows or images of which are trained on; or a `CSV`, `Parquet`, `ImageFolder` or
+            `ImageTable`, whose test part is `held_out`. A table can be written in another way than the schema says.
         key: its private key, or the path of the key file.
         memory: a folder for the client's state between tasks; needed by some algorithms and trainings (`FedPer`,
             `Ditto`, an optimizer that remembers), and by every attack. The list of the tasks that it has taken is
@@ -84,8 +85,8 @@ class Participant(UnderContract):
         schema: of the tables of all clients, or its file; the same as the coordinator's, which compares digests.
         statistics: whether the client tells the coordinator the statistics of its table, as `phalanx schema statistics`
             writes them, when it enrols.
-        signed: whether the schema must be signed by the key of `coordinator` (`phalanx schema sign`). A signature next
-            to its file is checked in any case.
+        signed: whether the schema must be signed by the key of `coordinator` (`phalanx schema sign`); None: a file
+            must, where that key is known. A signature next to its file is checked in any case.
 
     Raises:
         UnfitTableError: the table does not fit the schema. The coordinator learns the kind, the column and about how
@@ -95,7 +96,7 @@ class Participant(UnderContract):
     algorithm: Algorithm
     model: nn.Module | Model
     training: LocalTraining
-    data: Dataset | TableFile | Path | str
+    data: Dataset | TableFile | ImageSource | Path | str
     key: Ed25519PrivateKey | Path
     memory: Path | None = None
     seed: int = 0
@@ -108,12 +109,13 @@ class Participant(UnderContract):
     held_out: Dataset | None = None
     schema: Schema | Path | str | None = None
     statistics: bool = False
-    signed: bool = False
+    signed: bool | None = None
 
     def __post_init__(self) -> None:
         if self.signed and not isinstance(self.schema, Path | str):
             raise InfeasibleError("A signed schema is a file, next to its signature. Give schema=Path(...).")
-        if self.statistics and (isinstance(self.data, Dataset) or self.contract is None or self.hides):
+        tabular = self.contract is not None and self.contract.images is None and not isinstance(self.data, Dataset)
+        if self.statistics and (not tabular or self.hides):
             raise InfeasibleError(
                 "statistics are those of a table by a schema, and noise does not hide them. Give data=Path(...) and "
                 "schema, or leave statistics out."
@@ -123,7 +125,7 @@ class Participant(UnderContract):
                 "A reported accuracy reveals what the noise of Private or PrivateSGD hides. Leave held_out out, or the "
                 "noise; of a table, give the path in place of a CSV, which has a test part."
             )
-        if self.attack is not None and self.attack.omniscient:
+        if self.attack is not None and self.attack.traits.omniscient:
             raise InfeasibleError(
                 f"{type(self.attack).__name__} needs other clients' updates, and a real client sees only its own. "
                 "Choose an attack that is not omniscient, or run a simulation."
@@ -133,12 +135,13 @@ class Participant(UnderContract):
                 f"{type(self.attack).__name__} changes when or how often a client answers, and a real client answers "
                 "each task once. Choose another attack, or run a simulation."
             )
-        if self.attack is not None and (self.attack.trains or self.attack.remembers or self.attack.has_parts):
+        if self.attack is not None and (
+            self.attack.traits.trains or self.attack.traits.remembers or self.attack.traits.has_parts
+        ):
             raise InfeasibleError(
                 f"{type(self.attack).__name__} changes local training, changes from round to round or has a memory, "
                 "which only a simulation offers. Choose another attack, or run a simulation."
             )
-        self.algorithm.check_training(self.training)
         self.training.check(self.algorithm)
         if self.memory is None and (stateful := self._stateful()) is not None:
             raise InfeasibleError(
@@ -161,7 +164,7 @@ class Participant(UnderContract):
         Raises:
             InfeasibleError: it has too few rows.
         """
-        if not self.statistics or self.contract is None or isinstance(self.data, Dataset):
+        if not self.statistics or self.contract is None or isinstance(self.data, Dataset | ImageSource):
             return b""
         file = self.data if isinstance(self.data, TableFile) else None
         path = str(self.data) if file is None else file.path
@@ -176,7 +179,7 @@ class Participant(UnderContract):
         """Return what keeps state between two tasks; None if nothing does."""
         if self.attack is not None:
             return self.attack
-        return self.algorithm if self.algorithm.remembers else self.training if self.training.remembers else None
+        return self.algorithm if self.algorithm.traits.remembers else self.training if self.training.remembers else None
 
     @property
     def hides(self) -> bool:
@@ -196,7 +199,7 @@ class Participant(UnderContract):
 def _changes_timing(attack: Attack) -> bool:
     """Return whether an attack does anything but answer each task once, as soon as it can."""
     plain = Answer(0, torch.zeros(1))
-    sent = () if attack.recalls or attack.holds_back else attack.answers(plain, ())
+    sent = () if attack.traits.recalls or attack.traits.holds_back else attack.answers(plain, ())
     return not (len(sent) == 1 and sent[0] is plain) or attack.delay(1.0, generator(0, "delay")) != 1.0
 
 
@@ -330,12 +333,23 @@ class ClientWorker:
     def _check_schema(self) -> None:
         """Raise `InfeasibleError` if the coordinator has not signed the schema, and it should have."""
         participant, known = self.participant, self.coordinator not in ("", ANY)
+        given, pooled = participant.schema, participant.contract is not None and participant.contract.pooled
+        if pooled and not (known and isinstance(given, Path | str)):
+            raise InfeasibleError(
+                f"The scaling of {pooled[0]!r} is pooled: one site that lied moved it as far as it liked. A client "
+                "takes that from a file that the coordinator has signed. Give schema=Path(...) and coordinator."
+            )
         if participant.signed and not known:
             raise InfeasibleError("Nobody knows who signs the schema. Give the coordinator's key, or leave out signed.")
-        given = participant.schema
         if not (known and isinstance(given, Path | str)):
             return
-        if participant.signed or signature_file(Path(given)).exists():
+        signature = signature_file(Path(given))
+        if participant.signed is None and not pooled and not signature.exists():
+            raise UnsignedSchemaError(
+                f"{given} is not signed: there is no {signature.name} next to it. Ask the coordinator for that, which "
+                "`phalanx schema sign` writes; or, to take a schema that nobody has signed, set signed=False."
+            )
+        if participant.signed is not False or pooled or signature.exists():
             found = signed_schema(Path(given), self.coordinator)
             if participant.contract is None or found.digest != participant.contract.digest:
                 raise InfeasibleError(f"{given} has changed since it was read. Start the client again.")
@@ -354,7 +368,7 @@ class ClientWorker:
             Malformed: the content is not a task for this model.
         """
         participant, model = self.participant, self.trainer.model
-        download = torch.empty(self.algorithm.download_size(model.size))
+        download = torch.empty(self.algorithm.traits.vectors * model.size)
         task = self._meant(codec.read_task(content, download), content)
         download = download.to(model.device)
         known = self.memory.before(task)
@@ -366,13 +380,13 @@ class ClientWorker:
         correction = correction_of(self.algorithm, self.trainer, known.local, download, held=len(data), version=version)
         report = self._report(self.trainer.served(task.client, start))
         loss = self.trainer.train(LocalTask(task.client, task.turn, version, start, row, correction), data)
-        if participant.algorithm.exact_losses and len(data):
+        if participant.algorithm.traits.exact_losses and len(data):
             loss = evaluate(model, start, data, self.task).loss
         if participant.hides:
             loss = 0.0  # a true loss would reveal what the noise hides
         delta, memory = self.algorithm.upload(row, known.local.memory if known.local else None)
         trained = self.trainer.snapshot().get(task.client)
-        if participant.algorithm.remembers or participant.attack is not None:
+        if participant.algorithm.traits.remembers or participant.attack is not None:
             local = local_state(participant.algorithm, start, delta, memory)
             self.memory.keep(task, RememberedTurn(local, download[: model.size], trained))
         elif trained is not None:

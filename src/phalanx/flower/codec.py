@@ -26,8 +26,10 @@ from phalanx.core import ClientReport, Vector
 from phalanx.runs.signing import signed_by
 from phalanx.runs.statements import fingerprint_of, statement
 from phalanx.runs.updates import BLOCK, ArrayPart, SentAnswer, Transfer, restore
+from phalanx.version import VERSION
 
-FORMAT = 3  # version of this format; 1 did not name the coordinator, 2 not its key
+# version of this format, where 1 did not name the coordinator and 2 not its key; and the minor release of both sides
+FORMAT = f"3 of Phalanx {VERSION.rpartition('.')[0]}"
 WORDS, VECTOR = "phalanx", "vector"  # the records of a message
 REPORT, SCHEMA, COSIGNATURE = "report", "schema", "cosignature"  # those of an answer that are optional
 HEAD = "checkpoint"  # that of a task that is optional
@@ -45,6 +47,10 @@ MOST_SIZES = 30  # dimensions of a wrong shape that an error message shows
 
 class Malformed(ValueError):
     """A received message does not have the expected form.  The text says what was expected and what was received."""
+
+
+class OtherReleaseError(Malformed):
+    """A message of another release of Phalanx."""
 
 
 def brief(value: object, longest: int = 60) -> str:
@@ -385,12 +391,12 @@ def _words(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
     record = content.get(WORDS) if type(content) is RecordDict else None
     if type(record) is not ConfigRecord:
         raise Malformed(f"record {WORDS!r} is a {type(record).__name__}, expected a ConfigRecord")
-    if "format" in record and (record["format"] != FORMAT or type(record["format"]) is not int):
-        raise Malformed(
-            f"format is {brief(repr(record['format']))}, expected {FORMAT}: install the same Phalanx on both sides"
+    if record.get("format", FORMAT) != FORMAT:
+        raise OtherReleaseError(
+            f"format is {brief(repr(record['format']))}, expected {FORMAT!r}: install the same Phalanx on both sides"
         )
     if record.keys() != kinds.keys() | {"format"}:
-        raise Malformed(f"record {WORDS!r} holds {_names(record)}, expected {_names({**kinds, 'format': int})}")
+        raise Malformed(f"record {WORDS!r} holds {_names(record)}, expected {_names({**kinds, 'format': str})}")
     for name, kind in kinds.items():
         if kind is not object and type(record[name]) is not kind:
             raise Malformed(f"{name} is a {type(record[name]).__name__}, expected {kind.__name__}")

@@ -15,6 +15,7 @@ from torch import nn
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Schema
 from phalanx.data.findings import Finding
+from phalanx.data.images import ImageSource
 from phalanx.data.table_files import TableFile
 from phalanx.data.table_impossible import ROUNDED, rounded
 from phalanx.data.table_schema import UnfitTableError
@@ -24,7 +25,19 @@ from phalanx.runs.models import ModelInputs
 from phalanx.training.vector import BufferPolicy, FlatModule
 from phalanx.wording import plural
 
-CODES = ("column", "file", "missing", "number", "range", "rows", "type", "word")  # of what does not fit
+CODES = (
+    "channels",
+    "column",
+    "file",
+    "image",
+    "missing",
+    "number",
+    "range",
+    "rows",
+    "size",
+    "type",
+    "word",
+)  # of what does not fit
 MOST = 20  # columns that a refusal names
 TRIED = 2  # examples with which the outputs of a model are looked at
 
@@ -59,12 +72,12 @@ class UnderContract:
         return module_of(self.model, self.contract)
 
 
-def examples_of(data: Dataset | TableFile | Path | str, schema: Schema | None) -> ClientExamples:
+def examples_of(data: Dataset | TableFile | ImageSource | Path | str, schema: Schema | None) -> ClientExamples:
     """Return the examples of a client.
 
     Args:
-        data: the examples; or the path of a table, written as the schema says, of which all rows are trained on; or a
-            `CSV` or `Parquet`, whose test part is held out.
+        data: the examples; or the path of a table, written as the schema says, or of images, all of which are trained
+            on; or a `CSV`, `Parquet`, `ImageFolder` or `ImageTable`, whose test part is held out.
         schema: of the federation.
 
     Raises:
@@ -77,33 +90,51 @@ def examples_of(data: Dataset | TableFile | Path | str, schema: Schema | None) -
         return ClientExamples(data, None)
     if schema is None:
         raise InfeasibleError(
-            "A table needs the schema of the federation, or each client guesses its inputs: Participant(schema=...)."
+            "A table needs the schema of the federation, or each client guesses its inputs: Participant(schema=...). "
+            "So do images."
         )
     try:
+        if isinstance(data, ImageSource):
+            return ClientExamples(*schema.parts(data))
+        if schema.images is not None and not isinstance(data, TableFile):
+            return ClientExamples(schema.pictures(schema.image_source(str(data))).whole(schema), None)
         if not isinstance(data, TableFile):
-            return ClientExamples(schema.dataset(schema.read(data)), None)
+            return _enough(ClientExamples(schema.dataset(schema.read(data)), None), schema)
         if data.label != schema.target.name:
             raise InfeasibleError(
                 f"The label of the table is {data.label!r}, and the target of the schema {schema.target.name!r}. Name "
                 "that; the other settings of columns are those of the schema."
             )
         train, test = schema.parts(schema.as_site(data))
-        return ClientExamples(train, test)
+        return _enough(ClientExamples(train, test), schema)
     except (UnfitTableError, InfeasibleError):
         raise
     except ValueError as error:
         raise UnfitTableError((Finding("file", "", str(error)),), schema) from error
 
 
+def _enough(examples: ClientExamples, schema: Schema) -> ClientExamples:
+    """Return the examples of a client; raise `UnfitTableError` if its table has fewer rows than the schema asks for."""
+    rows = len(examples.train) + (0 if examples.held_out is None else len(examples.held_out))
+    if few := tuple(schema.few(rows)):
+        raise UnfitTableError(few, schema)
+    return examples
+
+
 def _check_shape(data: Dataset, schema: Schema | None) -> None:
     """Raise `InfeasibleError` if examples cannot be those of a schema."""
     if schema is None:
         return
-    wanted, found = ((len(schema.reading.columns),), len(schema.labels)), (data.shape, data.classes)
+    wanted, found = (schema.shape, len(schema.labels)), (data.shape, data.classes)
     if wanted != found:
         raise InfeasibleError(
             f"The schema gives examples of shape {wanted[0]} with {wanted[1]} classes, and data has shape {found[0]} "
             f"with {found[1]}. Give the table itself: Participant(data=CSV(...), schema=...)."
+        )
+    if (read := data.reading) is not None and schema.images is not None and read.schema != schema.reading.schema:
+        raise InfeasibleError(
+            "The images of data were not read by this schema. Give the folder or the CSV of their paths: "
+            "Participant(data=ImageFolder(...), schema=...)."
         )
     if (read := data.reading) is not None and (read.columns, read.labels, read.target) != (
         schema.reading.columns, schema.reading.labels, schema.reading.target,
@@ -133,8 +164,8 @@ def module_of(model: nn.Module | Model, schema: Schema | None) -> nn.Module:
 
 def inputs_of(schema: Schema) -> ModelInputs:
     """Return what a model takes and gives for a schema."""
-    classes, columns = len(schema.labels), len(schema.reading.columns)
-    return ModelInputs(shape=(columns,), dtype="float32", outputs=classes or 1, classes=classes, schema=schema.digest)
+    classes = len(schema.labels)
+    return ModelInputs(shape=schema.shape, dtype="float32", outputs=classes or 1, classes=classes, schema=schema.digest)
 
 
 def check_outputs(module: nn.Module, schema: Schema | None, buffers: BufferPolicy) -> None:
@@ -142,6 +173,7 @@ def check_outputs(module: nn.Module, schema: Schema | None, buffers: BufferPolic
     if schema is None:
         return
     wanted = inputs_of(schema)
+    what = f"the {wanted.shape[0]} inputs" if schema.images is None else f"images of shape {wanted.shape}, as those"
     flat = FlatModule(module, buffers)
     before = module.training
     try:
@@ -150,8 +182,8 @@ def check_outputs(module: nn.Module, schema: Schema | None, buffers: BufferPolic
             found = tuple(flat.outputs(torch.zeros(TRIED, *wanted.shape, dtype=flat.dtype)).shape)
     except RuntimeError as error:
         raise InfeasibleError(
-            f"The model does not take the {wanted.shape[0]} inputs of the schema: {str(error).splitlines()[0]}. Give "
-            "one that does, or a description such as MLP((32,))."
+            f"The model does not take {what} of the schema: {str(error).splitlines()[0]}. Give one that does, or a "
+            "description such as MLP((32,))."
         ) from error
     finally:
         module.train(before)
@@ -186,5 +218,6 @@ def _in_words(codes: str, schema: Schema) -> Iterator[str]:
             return
         place, rows = map(int, numbers)
         of = "the file" if place >= len(schema.fields) else f"column {schema.fields[place].name!r}"
-        count = f", about {rounded(rows)} rows" if rows >= ROUNDED else ""
+        of, unit = (of, "rows") if schema.images is None else ("the images", "images")
+        count = f", about {rounded(rows)} {unit}" if rows >= ROUNDED else ""
         yield f"{of} ({code}{count})"

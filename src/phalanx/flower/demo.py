@@ -28,6 +28,7 @@ from phalanx.flower.server import Coordinator
 from phalanx.flower.timeouts import Timeouts
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
+from phalanx.runs.files import write
 from phalanx.runs.plan import Run
 from phalanx.training.sgd import LocalSGD
 
@@ -96,8 +97,8 @@ def plan_of(clients: int, steps: int, *, asynchronous: bool) -> Run:
 def write_app(folder: Path) -> Path:
     """Write the two files of a Flower app."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pyproject.toml").write_text(PYPROJECT)
-    (folder / "phalanx_demo.py").write_text(MODULE)
+    write(folder / "pyproject.toml", PYPROJECT.encode())
+    write(folder / "phalanx_demo.py", MODULE.encode())
     return folder
 
 
@@ -126,7 +127,7 @@ def deal(folder: Path, clients: int) -> dict[int, Mapping[str, Any]]:
             file.write(as_table(x, y).encode())
         paths = {"data": str(path), "table": str(table), "schema": str(folder / SCHEMA_FILE)}
         configs[client] = {"client": client, "clients": clients, **paths}
-    (folder / SCHEMA_FILE).write_bytes(DIGITS_SCHEMA.json)
+    write(folder / SCHEMA_FILE, DIGITS_SCHEMA.json)
     return configs
 
 

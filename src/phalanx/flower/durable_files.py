@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from phalanx.core import InfeasibleError
-from phalanx.runs.files import settle
+from phalanx.errors import InfeasibleError
+from phalanx.runs.files import naming, settle
 
 if sys.platform != "win32":
     import fcntl
@@ -29,10 +29,15 @@ def private_file(path: Path) -> Iterator[BinaryIO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-    with os.fdopen(descriptor, "wb") as file:
-        if hasattr(os, "fchmod"):  # a umask can also take away the owner's own rights
-            os.fchmod(descriptor, PRIVATE)
-        yield file
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if hasattr(os, "fchmod"):  # a umask can also take away the owner's own rights
+                os.fchmod(descriptor, PRIVATE)
+            yield file
+    except BaseException as error:
+        path.unlink()  # half a key would stay in the way of a whole one
+        naming(error, path)
+        raise
 
 
 @contextmanager
@@ -52,26 +57,46 @@ def write_secret(path: Path, content: bytes) -> None:
     """Write a new file as `private_file` opens it."""
     with private_file(path) as file:
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def replace_durably(path: Path, content: bytes) -> None:
+def replace_durably(path: Path, content: bytes, *, secret: bool = False) -> None:
     """Replace a file: at every moment, also after a loss of power, it is the old one or the new one, whole.
 
     The new file has the mode of the old one.  Its temporary name is its own, so that two writers do not mix.
+
+    Args:
+        path: of the file.
+        content: of the new one.
+        secret: whether only its owner can read the new one, whatever the mode of the old one is.
+    """
+    with replacing_durably(path, content, secret=secret):
+        pass
+
+
+@contextmanager
+def replacing_durably(path: Path, content: bytes, *, secret: bool = False) -> Iterator[None]:
+    """Have the new file on the disk, and let it take the place of the old one where the context ends without an error.
+
+    So of two files that belong together, none is replaced before there was room for both.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    mode = PRIVATE if secret else path.stat().st_mode & 0o777 if path.exists() else None
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PUBLIC)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE if secret else PUBLIC)
         with os.fdopen(descriptor, "wb") as file:
-            if path.exists() and hasattr(os, "fchmod"):
-                os.fchmod(descriptor, path.stat().st_mode & 0o777)
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(descriptor, mode)
             file.write(content)
             file.flush()
             os.fsync(descriptor)
+        yield
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        naming(error, path, partial)
         raise
     settle(path.parent)
 

@@ -412,12 +412,13 @@ class FlowerTransport:
         if dispatch.node and not dispatch.unsent:
             self.outage.answered(client)  # it is not silent, whatever it sent
         invalid = isinstance(outcome, Invalid)
-        self._complain("invalid" if invalid else "lost", client, outcome.why)
-        (wait.invalid if invalid else wait.lost)[client] = outcome.why
+        why = outcome.why
+        self._complain("invalid" if invalid else "lost", client, why)
         if isinstance(outcome, Invalid) and outcome.signed:
-            self.register.struck(client, outcome.why)
+            why = self.register.struck(client, why)
         elif dispatch.node and not dispatch.unsent:
-            self.register.missed(client, outcome.why)
+            why = self.register.missed(client, why)
+        (wait.invalid if invalid else wait.lost)[client] = why
 
     def _expire(self, wait: Waited) -> None:
         """Stop waiting for the answers whose time is over, and for those of clients that are suspended or revoked."""
@@ -520,10 +521,11 @@ class FlowerTransport:
 
     def _give_up(self, client: int, silent: SilentTask, wait: Waited) -> None:
         """Lose a task, which is a miss unless there is an outage."""
-        wait.lost[client] = silent.why
-        self._complain("lost", client, silent.why)
+        why = silent.why
+        self._complain("lost", client, why)
         if silent.charged and self.outage.since is None:
-            self.register.missed(client, silent.why)
+            why = self.register.missed(client, why)
+        wait.lost[client] = why
 
     def _warn(self, why: str, event: str = "warning") -> None:
         """Tell the operator something about the coordinator's side, in log and audit trail."""

@@ -99,7 +99,7 @@ def coordinator_of(
             "buffers": plan.buffers,
             "reference": made.reference,
             "noise": "stream",
-            "measure": nothing if plan.algorithm.remembers or plan.training.personalizes else made.measure,
+            "measure": nothing if plan.algorithm.traits.remembers or plan.training.personalizes else made.measure,
             "training": plan.training,
             "name": plan.title,
             "setup": plan.config,

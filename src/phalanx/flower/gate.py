@@ -4,7 +4,6 @@ The text of an exception can quote data, labels and paths.  It stays in the clie
 `REASONS`.  The server keeps nothing else either, whatever other software a client runs.
 """
 
-import errno
 import logging
 import re
 from collections.abc import Callable
@@ -16,17 +15,19 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Schema
 from phalanx.data.table_schema import UnfitTableError
 from phalanx.flower import contract
-from phalanx.flower.codec import Malformed
+from phalanx.flower.codec import Malformed, OtherReleaseError
 from phalanx.flower.signed_schema import UnsignedSchemaError
+from phalanx.runs.files import is_full
 
 Answer = TypeVar("Answer")
 log = logging.getLogger("phalanx.flower.client")
 
 ANOTHER_COORDINATOR = "the task is of another coordinator than the one whose key it was given"
 ALTERED_TRAIL = "the audit trail that it was shown does not go on from what it was shown before"
+OTHER_RELEASE = "it has another release of Phalanx than the coordinator"
 NO_TASK = "the task does not fit what it expects"
 UNSIGNED = "its schema is not the one that the coordinator has signed"
-MISFIT = "its table does not fit the schema"
+MISFIT = "its data do not fit the schema"
 UNFIT = "its settings or its data do not fit this run"
 NO_MEMORY = "it ran out of memory"
 NO_GPU = "its GPU cannot be used"
@@ -36,8 +37,8 @@ NO_MODULE = "a package that it needs is not installed"
 OTHER = "its own log says why"
 LONGEST = 2000  # characters of a text from a client that are looked at
 REASONS = (
-    ANOTHER_COORDINATOR, ALTERED_TRAIL, NO_TASK, UNSIGNED, MISFIT, UNFIT, NO_MEMORY, NO_GPU, DISK_FULL, NO_FILE,
-    NO_MODULE, OTHER,
+    ANOTHER_COORDINATOR, ALTERED_TRAIL, OTHER_RELEASE, NO_TASK, UNSIGNED, MISFIT, UNFIT, NO_MEMORY, NO_GPU, DISK_FULL,
+    NO_FILE, NO_MODULE, OTHER,
 )  # fmt: skip
 ACCELERATOR: type[Exception] | tuple[()] = getattr(torch, "AcceleratorError", ())  # of PyTorch 2.8 and later
 
@@ -60,11 +61,12 @@ class WithheldError(Exception):
 
 def reason_of(error: BaseException) -> str:
     """Return the reason that stands for an exception: it depends on the kind of the exception, never on its text."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return DISK_FULL
     kinds = (
         (OtherCoordinatorError, ANOTHER_COORDINATOR),
         (AlteredTrailError, ALTERED_TRAIL),
+        (OtherReleaseError, OTHER_RELEASE),
         (Malformed, NO_TASK),
         (UnfitTableError, MISFIT),
         (UnsignedSchemaError, UNSIGNED),

@@ -31,13 +31,13 @@ from cryptography.hazmat.primitives.serialization import (
 from typing_extensions import override
 
 from phalanx.flower.durable_files import locked, replace_durably, write_secret
-from phalanx.reading import contents, decoded, from_json, load
+from phalanx.reading import LARGEST_KEY, contents, decoded, from_json, load
 from phalanx.runs.signing import signed_by
 from phalanx.runs.statements import statement
 from phalanx.runs.transparency import PREFIX, public_key
 from phalanx.wording import shown, visible
 
-LARGEST = 100_000_000  # bytes of a roster
+LARGEST = 10_000_000  # bytes of a roster
 FIELDS = ("id", "name", "key", "term", "revoked")  # of an entry in the roster
 ROSTER = "roster.yaml"  # file of the roster, where nothing else is said
 COORDINATOR_KEY = "coordinator.pem"  # file of the coordinator's private key, next to the roster
@@ -78,7 +78,7 @@ def load_key(path: Path) -> Ed25519PrivateKey:
     if (mode := path.stat().st_mode & 0o777) & 0o077:
         raise ValueError(f"Others can read {path} (mode {mode:o}). If nobody has, run `chmod 600 {path}`.")
     try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        key = load_pem_private_key(contents(path, LARGEST_KEY), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ValueError(f"{path} holds no private key: {error}") from error
     if not isinstance(key, Ed25519PrivateKey):
@@ -312,6 +312,10 @@ class Member:
     def __post_init__(self) -> None:
         if not alike(self.name):
             raise ValueError(f"Client {self.id} has no name, by which people know it. Give it one, such as Lyon.")
+        if len(self.name) > LONGEST_NAME:
+            raise ValueError(
+                f"The name of client {self.id} has more than {LONGEST_NAME} characters. Give a shorter one."
+            )
         object.__setattr__(self, "name", visible(self.name))
 
     @override

@@ -8,9 +8,11 @@ coordinator's key.  The keys of the authorities are in a folder of their own, wh
 import io
 import re
 import shlex
+import shutil
 import tarfile
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from itertools import chain, combinations, count
@@ -26,12 +28,14 @@ from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.core import InfeasibleError
+from phalanx.data.table_schema import LARGEST as LARGEST_SCHEMA
 from phalanx.data.table_schema import SCHEMA_FILE, Schema
 from phalanx.fields import CheckedFields, NonNegativeInt
 from phalanx.flower.certificates import CA, CA_KEY, authorities_of, general_name, make_certificates, make_secret
 from phalanx.flower.identity import COORDINATOR_KEY, LONGEST_NAME, ROSTER, Roster, alike, new_key, public_text
 from phalanx.flower.signed_schema import sign_schema
 from phalanx.reading import contents, decoded, in_words, load
+from phalanx.runs.files import replacing, write
 from phalanx.wording import shown, visible
 
 COORDINATORS = {  # files of the coordinator: the template, and the name
@@ -165,10 +169,25 @@ def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
     if folder.exists() and any(folder.iterdir()):
         raise InfeasibleError(f"There is something in {folder}, and keys are not written over. Choose another folder.")
     Schema.load(consortium.schema)
-    schema, archives = consortium.schema.read_bytes(), archives_of(consortium.sites)
+    above, made = [path for path in (folder, *folder.parents) if not path.exists()], list[Path]()
+    try:
+        for name in (COORDINATOR, OFFLINE, SITES):
+            (folder / name).mkdir(parents=True, mode=0o700)
+            made.append(folder / name)  # one that is there now is another writer's, with keys
+        return _written(consortium, folder)
+    except BaseException:  # what there is room for is no kit, and would be in the way of a whole one
+        for each in made:
+            shutil.rmtree(each, ignore_errors=True)
+        with suppress(OSError):
+            for each in above:
+                each.rmdir()
+        raise
+
+
+def _written(consortium: Consortium, folder: Path) -> dict[str, str]:
+    """Write the files of a kit; see `write_kit`."""
+    schema, archives = contents(consortium.schema, LARGEST_SCHEMA), archives_of(consortium.sites)
     home, offline, sites = (folder / name for name in (COORDINATOR, OFFLINE, SITES))
-    for made in (home, offline, sites):
-        made.mkdir(parents=True, mode=0o700)
     make_certificates(home / "certificates", ["127.0.0.1", "localhost"], LOOPBACK_DAYS)
     make_certificates(home / "proxy", [consortium.host])
     for name in ("certificates", "proxy"):
@@ -186,14 +205,14 @@ def write_kit(consortium: Consortium, folder: Path) -> dict[str, str]:
         "archives": ", ".join(archives),
         "ends": f"{authority.not_valid_after_utc:%Y-%m-%d}",
     }  # fmt: skip
-    (home / SCHEMA_FILE).write_bytes(schema)
+    write(home / SCHEMA_FILE, schema)
     signature = sign_schema(home / SCHEMA_FILE, private)
     texts = {name: _filled(name, said) for name in COORDINATORS}
     for kept, text in {
         **{COORDINATORS[name]: text for name, text in texts.items()},
         COMPOSE: _compose(texts, consortium.folder),
     }.items():
-        (home / kept).write_text(text, encoding="utf-8")
+        write(home / kept, text.encode())
     for site, archive in zip(consortium.sites, archives, strict=True):
         own = {"name": site.name, "quoted": shlex.quote(site.name), "contact": site.contact}
         texts = {name: _filled(name, {**said, **own}) for name in OF_A_SITE}
@@ -264,7 +283,7 @@ def _filled(name: str, said: Mapping[str, Any]) -> str:
 
 def _pack(path: Path, inside: Mapping[str, bytes]) -> None:
     """Write an archive; its files belong to nobody in particular."""
-    with tarfile.open(path, "w:gz") as archive:
+    with replacing(path) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, content in inside.items():
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), 0o644

@@ -25,7 +25,9 @@ from phalanx.core import Verdict
 from phalanx.engine.suspicion import SUSPICIOUS, Conduct
 from phalanx.engine.suspicion import in_words as suspected
 from phalanx.flower.status import BEAT, STANDINGS, STATUS, ClientStatus, RunStatus, Standing, read
+from phalanx.reading import lines_of, opened
 from phalanx.runs.files import HISTORY
+from phalanx.runs.lock import LOCK
 from phalanx.runs.record import SUMMARY, Record
 from phalanx.runs.reports import AccuracyFalls, spread
 from phalanx.runs.schema import Status, StepRecord
@@ -96,10 +98,14 @@ def follow(folder: Path, console: Console, over: Callable[[], bool], known: int 
 def ended(folder: Path) -> bool:
     """Return whether the run of a folder is over, or did not begin.
 
-    A summary that is there while a server waits for its clients is that of an earlier run.
+    A summary that is there while a server waits for its clients is that of an earlier run. After it, a server that
+    lives collects the last signatures and seals the folder.
     """
     phase = None if (known := status(folder)) is None else known.phase
-    return phase in ("over", "not begun") or (phase != "waiting" and (folder / SUMMARY).is_file())
+    if phase in ("over", "not begun"):
+        return True
+    busy = phase == "running" and (folder / LOCK).exists() and silence(folder) < QUIET
+    return phase != "waiting" and not busy and (folder / SUMMARY).is_file()
 
 
 def ending(folder: Path) -> tuple[Status | None, str]:
@@ -128,7 +134,7 @@ def silence(folder: Path) -> float:
 
 def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
     """Yield new lines of text as they come."""
-    shown, quiet, notice, falls = known, False, "", AccuracyFalls()
+    shown, quiet, notice, promise, falls = known, False, "", "", AccuracyFalls()
     clients = dict[int, ClientStatus]()
     with closing(Tail(folder / HISTORY)) as tail:
         while True:
@@ -142,10 +148,13 @@ def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
                     shown = tail.count
             if (now := "" if (found := status(folder)) is None else found.notice or "") != notice:
                 notice = now
-                yield notice or "The last notice no longer holds."
+                if notice or not last:
+                    yield notice or "The last notice is over: the run goes on."
             if found is not None:
+                if found.promise != promise:
+                    yield (promise := found.promise)
                 yield from _changes(clients, found)
-                clients = dict(found.clients)
+                clients = dict(found.clients) if found.phase == "running" else {}
             if last:
                 return
             if (silence(folder) >= QUIET) is not quiet:
@@ -218,7 +227,7 @@ class Tail:
             if (known.st_dev, known.st_ino) == (found.st_dev, found.st_ino) and found.st_size >= self._offset:
                 return False
         try:
-            return self._turn_to(self._path.open("rb"))
+            return self._turn_to(opened(self._path))
         except FileNotFoundError:
             return self._turn_to(None)
 
@@ -248,6 +257,32 @@ class Tail:
             yield read_step(line)
 
 
+class Fate(NamedTuple):
+    """What became of an update: `step` is that of the server, `score` the rule's, if it has one."""
+
+    word: str
+    step: int
+    score: float | None = None
+
+    @property
+    def short(self) -> str:
+        """The fate in a narrow column."""
+        return self._said(" @", "")
+
+    @property
+    def text(self) -> str:
+        """The fate in words."""
+        return self._said(" in step ", "score ")
+
+    def _said(self, step: str, score: str) -> str:
+        if self is NOTHING:
+            return self.word
+        return f"{self.word}{step}{self.step}" + ("" if self.score is None else f", {score}{self.score:.3g}")
+
+
+NOTHING = Fate("-", 0)  # before the first update
+
+
 class Seen:
     """The part of a history in the view: the last rounds, and the outcome of each client's last update.
 
@@ -257,7 +292,7 @@ class Seen:
 
     def __init__(self, steps: Iterable[StepRecord] = ()) -> None:
         self.last = deque[StepRecord](maxlen=ROUNDS)
-        self.fates = dict[int, tuple[str, str]]()  # by client: what happened, with the step; and why
+        self.fates = dict[int, tuple[Fate, str]]()  # of the last update, by client; and why
         self.suspicious = dict[int, str]()  # by client, why it is
         self.falls = AccuracyFalls()
         self.accuracies = dict[int, float | None]()  # as last reported, by client
@@ -271,21 +306,20 @@ class Seen:
             self.accuracies |= {client: report.accuracy for client, report in step.reports.items()}
             for client, verdict in step.verdicts.items():
                 word = "waits" if verdict.waits else "used" if verdict.accepted else "filtered"
-                score = "" if verdict.score is None else f", {verdict.score:.3g}"
-                self.fates[client] = (f"{word} @{step.step}{score}", verdict.reason)
+                self.fates[client] = Fate(word, step.step, verdict.score), verdict.reason
             for client, conduct in step.conduct.items():
                 if conduct.outlying and client in self.fates:
                     self.fates[client] = self.fates[client][0], self.fates[client][1] or _outlying(conduct)
             self.suspicious |= {i: suspected(found) for i, found in step.conduct.items() if found.newly}
             unused = ("not enrolled", step.not_enrolled), ("invalid", step.invalid), ("lost", step.lost)
             for word, reasons in unused:
-                self.fates |= {client: (f"{word} @{step.step}", why) for client, why in reasons.items()}
+                self.fates |= {client: (Fate(word, step.step), why) for client, why in reasons.items()}
 
 
 def lines(folder: Path) -> list[StepRecord]:
     """Return the steps of the whole lines of the history in a folder; none if there is no history."""
     try:
-        whole = (folder / HISTORY).read_bytes().rpartition(b"\n")[0]
+        whole = lines_of(folder / HISTORY).rpartition(b"\n")[0]
     except FileNotFoundError:  # or the server removes it just now
         return []
     return [read_step(line) for line in whole.splitlines()]
@@ -350,7 +384,7 @@ def counts(clients: Mapping[int, ClientStatus]) -> dict[Standing, int]:
 def to_do(rows: Sequence["ClientRow"]) -> Iterator[str]:
     """Yield what an operator can do about clients in trouble, a line for each kind of trouble; the worst first."""
     for trouble, what in REMEDIES.items():
-        names = [row.name for row in rows if trouble in (row.standing, row.fate.partition(" @")[0], *row.doubts)]
+        names = [row.name for row in rows if trouble in (row.standing, row.fate.word, *row.doubts)]
         if names:
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
             yield f"{', '.join(names[:NAMED])}{more}: {trouble}. {what}"
@@ -390,7 +424,7 @@ class ClientRow(NamedTuple):
     rank: tuple[int, int, int]  # 0 for clients in trouble; place in `FIRST`; id
     name: str
     standing: str
-    fate: str  # of its last update
+    fate: Fate  # of its last update
     why: str
     doubts: tuple[str, ...] = ()  # "suspicious", "fallen", "slow"
     accuracy: float | None = None  # as it last reported
@@ -400,11 +434,11 @@ def client_rows(clients: Mapping[int, ClientStatus], seen: Seen) -> list[ClientR
     """Return the clients in the order of the view.  The first number of a rank is small for those in trouble."""
     rows = list[ClientRow]()
     for client, about in clients.items():
-        fate, why = seen.fates.get(client, ("-", ""))
+        fate, why = seen.fates.get(client, (NOTHING, ""))
         found = {"suspicious": seen.suspicious.get(client), "fallen": seen.falls.now.get(client), "slow": about.slow}
         doubts = {doubt: text for doubt, text in found.items() if text}
         standing = about.standing
-        troubled = standing in FIRST[:3] or (standing == "here" and fate.partition(" @")[0] in UNUSED) or doubts
+        troubled = standing in FIRST[:3] or (standing == "here" and fate.word in UNUSED) or doubts
         rank = (0 if troubled else 1, FIRST.index(standing), client)
         away = _standing(about) if standing in AWAY and about.since else about.why
         said = "; ".join(filter(None, (away, *(f"{doubt}: {text}" for doubt, text in doubts.items())))) or why
@@ -425,7 +459,9 @@ def _clients(rows: Sequence[ClientRow], room: int, width: int) -> Table:
     for row in shown:
         standing = f"[{COLOURS[row.standing]}]{row.standing}[/]"
         told = [percent(row.accuracy)] if reported else []
-        table.add_row(str(row.rank[-1]), escape(visible(row.name)), standing, *told, row.fate, escape(visible(row.why)))
+        table.add_row(
+            str(row.rank[-1]), escape(visible(row.name)), standing, *told, row.fate.short, escape(visible(row.why))
+        )
     if left := rows[len(shown) :]:
         troubled = sum(row.rank[0] == 0 for row in left)
         table.add_row("", f"and {len(left)} more", f"{troubled} in trouble" if troubled else "")

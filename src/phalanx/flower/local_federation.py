@@ -5,6 +5,7 @@ separate process, a database, and no telemetry.  However it ends, no process is 
 """
 
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -16,17 +17,20 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 from phalanx.core import InfeasibleError
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates, make_node_key, make_secret
 from phalanx.flower.identity import COORDINATOR_KEY, ROSTER, EnrolmentRequest, Roster, new_key, public_text
+from phalanx.flower.signed_schema import sign_schema
 from phalanx.signals import undisturbed
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 MARK = "PHALANX_FEDERATION"  # environment variable that identifies the processes of a federation
 HOST = "127.0.0.1"
+PORTS = range(20_000, 32_768)  # below those that systems give to outgoing connections
 LOGS = "logs"
 FAREWELL = 5.0  # seconds for the server's app to write its record and for Flower to disconnect
 
@@ -95,13 +99,16 @@ class LocalFederation:
         (self.folder / COORDINATOR_KEY).unlink(missing_ok=True)
         make_certificates(self.folder / "certificates", [HOST, "localhost"])
         make_secret(self.folder / "keys" / "superexec")
-        roster = Roster(coordinator=public_text(new_key(self.folder / COORDINATOR_KEY)))
+        private = new_key(self.folder / COORDINATOR_KEY)
+        roster = Roster(coordinator=public_text(private))
         self.coordinator = roster.coordinator
         for client in range(self.clients):
             key = new_key(self.folder / "keys" / f"client-{client}.pem")
             roster = roster.adding(EnrolmentRequest.sign(f"client-{client}", key, self.coordinator))
             make_node_key(self.folder / "keys" / f"node-{client}")
         roster.save(self.folder / ROSTER)
+        for schema in {str(config["schema"]) for config in self.node_config.values() if "schema" in config}:
+            sign_schema(Path(schema), private)
         lines = ["[superlink]", 'default = "here"', "[superlink.here]", f'address = "{self.address}"']
         lines.append(f'root-certificates = "{self.folder / "certificates" / CA}"')
         (self.folder / "flwr" / "config.toml").write_text("\n".join(lines) + "\n")
@@ -133,10 +140,10 @@ class LocalFederation:
         self._wait_for_server()
 
     def start_executor(self) -> None:
-        """Start the SuperExec, which runs the server's app."""
+        """Start the executor of the server's app."""
         certificates, secret = self.folder / "certificates", self.folder / "keys" / "superexec"
         self.executor = self._start(
-            "superexec", "flower-superexec", "--runtime-api-address", self.address,
+            "superexec", "phalanx", "flower", "executor", "--runtime-api-address", self.address,
             "--root-certificates", certificates / CA, "--superexec-auth-secret-file", secret,
         )  # fmt: skip
 
@@ -328,14 +335,19 @@ def _wait(processes: list[subprocess.Popen[bytes]], seconds: float) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports on which nothing listens at the moment."""
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind((HOST, 0))
-    ports = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return ports
+    """Return ports on which nothing listens at the moment, and which no outgoing connection is given meanwhile.
+
+    Raises:
+        InfeasibleError: there are not so many.
+    """
+    found = list[int]()
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        if len(found) == count:
+            return found
+        with socket.socket() as one, suppress(OSError):
+            one.bind((HOST, port))
+            found.append(port)
+    raise InfeasibleError(f"Fewer than {count} ports from {PORTS.start} to {PORTS.stop - 1} are free.")
 
 
 def _quoted(value: Any) -> str:

@@ -1,11 +1,5 @@
-"""A client's SuperNode whose apps are forks of a process that has already imported torch, Flower and Phalanx.
+"""A client's SuperNode, with an executor of its own that forks for each task (`phalanx.flower.forking_executor`)."""
 
-`flower-supernode` starts a Python process for each task, and most of the time of a small task is its imports.  Here, an
-executor imports them once and forks for each task.  A task still has a process of its own: what it does to its memory,
-and its end, however bad, is not seen by the next.
-"""
-
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,81 +8,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing import forkserver
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import flwr.supercore.superexec.run_superexec as superexec
 from flwr.supercore.constant import TaskType
-from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult
-from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
-from typing_extensions import override
 
-POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # environment variable: how often the executor asks for a task, in seconds
-INTERVAL = "0.2"  # in place of Flower's one second
+from phalanx.flower.forking_executor import use
+
 HOST, PORT = "127.0.0.1", 9094  # where the SuperNode listens for its executor: Flower's defaults
 PATIENCE = 120  # seconds in which it tries to be taken; for a minute a SuperLink believes that an ended node is there
 PAUSE = 10  # seconds between two tries
-IMPORTED = ("torch", "flwr.supernode.runtime.run_clientapp", "phalanx.flower", "phalanx.flower.client")
-
-
-class ForkingExecutor(SubprocessExecutor):
-    """Carries out a client's tasks in forks of one process; other kinds of tasks as Flower does.
-
-    Args:
-        imported: modules that the process has imported before it forks.
-    """
-
-    def __init__(self, imported: Sequence[str] = IMPORTED) -> None:
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([*imported])
-        forkserver.ensure_running()  # it imports while there is no task yet
-        self._running = list[BaseProcess]()
-
-    @override
-    def launch(self, spec: ExecutionSpec) -> LaunchResult:
-        if spec.task_type != TaskType.CLIENT_APP:
-            return super().launch(spec)
-        process = self._context.Process(target=_carry_out, args=(spec,))
-        process.start()
-        self._running.append(process)
-        return LaunchResult.accepted()
-
-    @override
-    def reconcile(self) -> None:
-        """Forget tasks that have ended."""
-        self._running = [process for process in self._running if process.is_alive()]
-
-    @override
-    def close(self) -> None:
-        """End the tasks that run, as the end of Flower's executor ends its own."""
-        for process in self._running:
-            process.terminate()
-
-
-def _carry_out(spec: ExecutionSpec) -> None:
-    """Carry out one task of a client, as `flwr-clientapp` does, in a process that has just been forked."""
-    import numpy as np  # noqa: PLC0415  (these are imported already, in the process that this is a fork of)
-    import torch  # noqa: PLC0415
-    from flwr.supercore.tls import validate_and_resolve_root_certificates  # noqa: PLC0415
-    from flwr.supernode.runtime.run_clientapp import run_clientapp  # noqa: PLC0415
-
-    np.random.seed()  # noqa: NPY002  (an app that draws from the global generators must not draw the same in each task)
-    torch.seed()
-    run_clientapp(
-        runtime_api_address=spec.runtime_api_address,
-        token=spec.token,
-        insecure=spec.insecure,
-        certificates=validate_and_resolve_root_certificates(spec.root_certificates_path, spec.insecure),
-        parent_pid=spec.parent_pid,
-        runtime_dependency_install=spec.runtime_dependency_install,
-    )
 
 
 def execute(address: str, parent: int) -> None:
     """Carry out the tasks of a SuperNode on this machine, until the process `parent` ends."""
-    os.environ.setdefault(POLL, INTERVAL)
-    vars(superexec)["get_executor"] = lambda *_, **__: ForkingExecutor()
+    use(TaskType.CLIENT_APP)
     superexec.run_superexec(address, insecure=True, parent_pid=parent)
 
 

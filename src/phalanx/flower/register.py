@@ -230,13 +230,13 @@ class Register:
         found = self.standings.get(client)
         return found if found is not None and found.term == term else Standing(term=term)
 
-    def struck(self, client: int, why: str) -> None:
-        """Note a signed answer that was invalid."""
-        self._note(client, lambda standing: self.suspension.struck(standing, self.now, why))
+    def struck(self, client: int, why: str) -> str:
+        """Note a signed answer that was invalid; return `why`, and whether that suspends the client."""
+        return why + self._note(client, lambda standing: self.suspension.struck(standing, self.now, why))
 
-    def missed(self, client: int, why: str) -> None:
-        """Note a task without a signed answer."""
-        self._note(client, lambda standing: self.suspension.missed(standing, self.now, why))
+    def missed(self, client: int, why: str) -> str:
+        """Note a task without a signed answer; return `why`, and whether that suspends the client."""
+        return why + self._note(client, lambda standing: self.suspension.missed(standing, self.now, why))
 
     def answered(self, client: int) -> None:
         """Note a valid answer."""
@@ -258,17 +258,19 @@ class Register:
         self._note(client, lambda standing: Standing(term=standing.term))
         self._let_in_again(client, "what was on record is wiped out")
 
-    def _note(self, client: int, change: Callable[[Standing], Standing]) -> None:
+    def _note(self, client: int, change: Callable[[Standing], Standing]) -> str:
         with self._changed:
             before = self._standing(client)
             after = self.standings[client] = change(before)
             if after.until > before.until:
                 self._suspended.add(client)
-        if after.until > before.until:
-            why = f"for {self.suspension.sentence:g} s, after {after.why}"
-            said = log_fields("suspended", client=client, step=self.step)
-            log.warning("client %d is suspended %s", client, why, extra=said)
-            self._tell(Note("suspended", client, why))
+        if after.until <= before.until:
+            return ""
+        why = f"for {self.suspension.sentence:g} s, after {after.why}"
+        said = log_fields("suspended", client=client, step=self.step)
+        log.warning("client %d is suspended %s", client, why, extra=said)
+        self._tell(Note("suspended", client, why))
+        return "; suspended"
 
     def _let_in_again(self, client: int, why: str) -> None:
         with self._changed:
@@ -435,9 +437,11 @@ class Register:
         threads, deadline = Threads(), self.clock() + END
         with self._changed:
             there = [(client, node) for client, node in self._at.items() if node in self._present]
+        self.notice = f"The steps are done. Waits for clients to sign the end of the audit trail, {END:g} s at most"
         for client, node in there if self._key is not None and self._head([]) is not None else ():
             threads.begin(self._show_end, client, node, deadline)
         threads.join(END)
+        self.notice = ""
 
     def _show_end(self, client: int, node: int, deadline: float) -> None:
         nonce = secrets.token_bytes(codec.NONCE)

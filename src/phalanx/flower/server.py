@@ -332,7 +332,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
     session = Session(
         info,
         origin,
-        observed=algorithm.observed,
+        observed=algorithm.traits.observed,
         measure=coordinator.measure,
         population=who,
         folder=folder,
@@ -403,7 +403,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
         models = partial(served_alike, algorithm)
         kept.append(UpdateKeeper(folder, models, sizes, coordinator.guard, sent=transport.sent, transfer=how))
     check = PromiseCheck(coordinator.accept, audit.note, coordinator.pooled)
-    if not (algorithm.synchronous or coordinator.suspension.interval):
+    if not (algorithm.traits.synchronous or coordinator.suspension.interval):
         warned(HASTE)
     if resumed is not None:
         log.info("goes on after step %d", resumed.step)

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from phalanx.runs.files import settle
+from phalanx.reading import lines_of
+from phalanx.runs.files import append, settle
 
 ASKED = "asked.jsonl"  # one list per line: clients that were given a task at the same time
 
@@ -43,10 +44,7 @@ class UploadCounter:
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps(given) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append(self._path, json.dumps(given).encode() + b"\n")
         if not self._settled:
             settle(self._path.parent)
             self._settled = True
@@ -57,7 +55,7 @@ def _read(path: Path) -> Counter[int]:
 
     An incomplete last line is cut off: its tasks were not sent, since a line is complete before they are.
     """
-    text = path.read_bytes()
+    text = lines_of(path)
     whole = text[: text.rfind(b"\n") + 1]
     if len(whole) < len(text):
         os.truncate(path, len(whole))

@@ -49,7 +49,11 @@ class WatchPage:
         self._folder, self._path = folder, path
         self._tail, self._seen = Tail(folder / HISTORY), Seen()
         self._shown, self._written, self._failed = dict[str, Any](), 0.0, False
-        self._keep(over=False)
+        try:
+            self._keep(over=False)
+        except BaseException:
+            self.close()
+            raise
 
     def look(self) -> bool:
         """Write the page where something has changed, or it is `BEAT` seconds old; return whether the run is over."""
@@ -94,7 +98,7 @@ class WatchPage:
             "promise": "" if known is None else visible(known.promise),
             "to_do": [*map(visible, to_do(rows))],
             "clients": [
-                (row.rank[-1], visible(row.name), row.standing, percent(row.accuracy), row.fate, visible(row.why))
+                (row.rank[-1], visible(row.name), row.standing, percent(row.accuracy), row.fate.text, visible(row.why))
                 for row in rows
             ],
             "troubled": {row.rank[-1] for row in rows if row.rank[0] == 0},

@@ -22,7 +22,7 @@ class TorchModule(Model):
 
     Args:
         path: import path of a subclass of `torch.nn.Module`, or of a function that is annotated to return one:
-            `def network() -> nn.Module`. Nothing else is called.
+            `def network() -> nn.Module`. Nothing else is called, and no function of torch, of which some run a text.
         arguments: keyword arguments of the call.
 
     Raises:
@@ -104,9 +104,14 @@ class TorchModule(Model):
 
 
 def _makes_modules(factory: object) -> bool:
-    """Return whether a class or function says of itself that a call returns a module."""
+    """Return whether a class or function says of itself that a call returns a module.
+
+    Functions of torch make none without another one, or from a text that they run (`reduce_graph_module`).
+    """
     kind: object = factory
     if inspect.isfunction(factory):
+        if factory.__module__.partition(".")[0] == "torch":
+            return False
         try:
             kind = get_type_hints(factory).get("return")
         except (NameError, TypeError):  # names that its module imports for type checkers only

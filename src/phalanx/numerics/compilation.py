@@ -21,18 +21,32 @@ def compiling(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that compiles a function, with options of `numba.njit`.
 
     Where the code can be written to neither next to its source, nor below the user's home, nor in NUMBA_CACHE_DIR, as
-    in a container whose disk is read-only, it is compiled in each process, and a warning says so once.
+    in a container whose disk is read-only or full, it is compiled in each process, and a warning says so once.
     """
 
     def compiled(function: Callable[..., Any]) -> Any:
         try:
-            return njit(cache=True, **options)(function)
+            made = njit(cache=True, **options)(function)
         except RuntimeError:  # Numba finds no place, and looks for one before it compiles
             made = njit(**options)(function)
             _warn()
-            return made
+        else:
+            made._cache.save_overload = _if_there_is_room(made._cache.save_overload)
+        return made
 
     return compiled
+
+
+def _if_there_is_room(save: Callable[..., None]) -> Callable[..., None]:
+    """Have a full disk cost time, and not the run."""
+
+    def saved(*compiled: Any) -> None:
+        try:
+            save(*compiled)
+        except OSError:
+            _warn()
+
+    return saved
 
 
 @cache

@@ -20,7 +20,7 @@ def refuse(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: S
     if why := next((pool.refused for pool in pools or () if pool.refused), ""):
         raise InfeasibleError(why)
     rule = algorithm.rule
-    if algorithm.synchronous and rule is not None and (error := wrong_number(rule, whole.full)) is not None:
+    if algorithm.traits.synchronous and rule is not None and (error := wrong_number(rule, whole.full)) is not None:
         raise InfeasibleError(str(error))
     truncate, sizes = preprocess_of(algorithm), _sizes(setting)
     if not isinstance(truncate, Truncate):
@@ -47,7 +47,7 @@ def remarks(
     found = [*silence(algorithm, whole, setting)]
     preprocess, drawn = preprocess_of(algorithm), _drawn(algorithm, setting)
     if isinstance(preprocess, Truncate):
-        lossy = setting.lossy and algorithm.synchronous
+        lossy = setting.lossy and algorithm.traits.synchronous
         short = promised < preprocess.most(setting.clients)
         if short:
             found += beyond_tolerance(preprocess, rule)
@@ -66,7 +66,7 @@ def _whole(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: S
     """Return the first of the pools; if there are none, a round or a single arrival."""
     if pools:
         return pools[0]
-    return Pool.of_round(algorithm.rule, None, setting) if algorithm.synchronous else Pool.of_one(algorithm.rule)
+    return Pool.of_round(algorithm.rule, None, setting) if algorithm.traits.synchronous else Pool.of_one(algorithm.rule)
 
 
 def _sizes(setting: Setting) -> Sizes:
@@ -74,7 +74,7 @@ def _sizes(setting: Setting) -> Sizes:
 
 
 def _drawn(algorithm: Algorithm[Any], setting: Setting) -> int | None:
-    return setting.drawn if algorithm.synchronous else None
+    return setting.drawn if algorithm.traits.synchronous else None
 
 
 def _least(whole: Pool) -> int:
@@ -111,7 +111,7 @@ def silence(algorithm: Algorithm[Any], whole: Pool, setting: Setting) -> Iterato
     if not f:
         return
     absent = f"If {f} of {plural(m, 'client')} stay silent, {m - f} are left"
-    if not algorithm.synchronous:
+    if not algorithm.traits.synchronous:
         if m - f < whole.full:
             name = whole.name if whole.smallest == whole.full else "quorum"
             yield f"{absent}, and a {name} of {whole.full} never comes together. Have {whole.full + f} clients or more."

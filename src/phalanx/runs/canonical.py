@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from phalanx.fields import LEFT_OUT, in_order
-from phalanx.trust import reads_files
+from phalanx.trust import imported, reads_files
 
 T = TypeVar("T")
 FORM = 3  # version of the canonical form; part of every identity
@@ -292,7 +292,7 @@ def _foreign(name: str) -> bool:
 def _file(name: str) -> Path | None:
     """Return the file of a module; None if it has none, or cannot be imported, which others report."""
     try:
-        path = getattr(sys.modules.get(name) or importlib.import_module(name), "__file__", None)
+        path = getattr(sys.modules.get(name) or imported(name), "__file__", None)
     except ImportError:
         return None
     return Path(path) if path and Path(path).is_file() else None

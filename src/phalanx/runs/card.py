@@ -1,6 +1,6 @@
 """The card of a run's models: a short page in Markdown that says what they are and how far they can be trusted."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ def card(record: "Record") -> str:
     """Return the card of a run's models, in Markdown.  Names and reasons, which clients may write, are escaped."""
     rows = "\n".join(f"| {name} | {_plain(text)} |" for name, text in _facts(record))
     excluded = "\n".join(f"- {line}" for line in _exclusions(record)) or "No client was excluded."
-    of_table = record.kept().schema is not None
+    schema = record.kept().schema
+    of_table = schema is not None and schema.images is None
     scored = "\nmodel(record.inputs(frame))  # of a data frame with the columns of the training" if of_table else ""
     promise = "\n".join(f"- {_plain(line)}" for line in promised(record.summary))
     doubted = "\n".join(f"- {line}" for line in _suspicions(record))
@@ -94,6 +95,8 @@ def _facts(record: "Record") -> Iterator[tuple[str, str]]:
     yield "models", plural(len(files), "file") + also
     if (schema := record.kept().schema) is not None:
         yield "schema", f"{schema.digest}, in schema.json"
+        if schema.images is not None:
+            yield "images", schema.images.text
     yield "identity", summary.identity
     commit = f", commit {p.commit[:12]}{'' if p.clean else ' with changes'}" if p.commit else ""
     versions = f"torch {p.torch}, Python {p.python}, {p.device}" + (f", engine {p.engine}" if p.engine else "")
@@ -162,7 +165,8 @@ def _exclusions(record: "Record") -> Iterator[str]:
     found = sorted((c.excluded.step, c.excluded.reason, i) for i, c in record.summary.clients.items() if c.excluded)
     lines = [(step, why, [i for *_, i in of]) for (step, why), of in groupby(found, key=lambda item: item[:2])]
     for step, why, clients in lines[:SHOWN]:
-        yield f"step {step}: {plural(len(clients), 'client')} ({_listed(clients)}): {_plain(why) or 'no reason given'}"
+        who = f"{plural(len(clients), 'client')} ({_listed(record, clients)})"
+        yield f"step {step}: {who}: {_plain(why) or 'no reason given'}"
     if len(lines) > SHOWN:
         yield f"and {len(lines) - SHOWN} more"
 
@@ -176,9 +180,9 @@ def _suspicions(record: "Record") -> Iterator[str]:
         yield f"and {len(found) - SHOWN} more"
 
 
-def _listed(clients: Iterable[int]) -> str:
-    first = [*clients]
-    return ", ".join(map(str, first[:SHOWN])) + (", ..." if len(first) > SHOWN else "")
+def _listed(record: "Record", clients: Sequence[int]) -> str:
+    called = [record.summary.clients[i].name or str(i) for i in clients[:SHOWN]]
+    return _plain(", ".join(called)) + (", ..." if len(clients) > SHOWN else "")
 
 
 def described(value: object) -> str:

@@ -90,6 +90,6 @@ def _work(federation: Federation) -> float:
     assert isinstance(sgd, LocalSGD)
     sizes = [len(held) for held in federation.data]
     examples = [sgd.count(n) * sgd.examples(n) if sgd.steps else sgd.epochs * n for n in sizes]
-    together = plan.asked if plan.algorithm.synchronous else 1
+    together = plan.asked if plan.algorithm.traits.synchronous else 1
     steps = math.inf if plan.until.limit is None else plan.until.limit
     return steps * together * sum(examples) / len(sizes) * federation.model.trainable

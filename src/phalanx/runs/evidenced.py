@@ -189,6 +189,11 @@ class InForce(NamedTuple):
         co_signers = frozenset(client for evidence in named for client in evidence.signed)
         return Parties(coordinators, co_signers, dict(keys), self.names)
 
+    def called(self, client: int) -> str:
+        """Return the number of a client, and the name or names that the trail gives it."""
+        names = " or ".join(sorted(self.names.get(client, ())))
+        return f"client {client} ({shown(names)})" if names else f"client {client}"
+
 
 def in_force(folder: Path, name: str) -> InForce:
     """Return the evidence in an audit trail, which may be somebody else's.
@@ -296,7 +301,7 @@ def _reservations(known: InForce) -> Iterator[str]:
     if any(one.evidence.updates and not one.evidence.kept for one in known.lines.values()):
         yield "Updates that were not kept cannot be compared with what clients signed."
     keys = known.parties.keys
-    if renewed := [f"client {client}" for client in sorted(keys) if len(keys[client]) > 1]:
+    if renewed := [known.called(client) for client in sorted(keys) if len(keys[client]) > 1]:
         yield f"More than one key, to be compared with the roster: {', '.join(renewed)}."
 
 
@@ -411,19 +416,19 @@ def _signatures(name: str, known: InForce) -> Iterator[Alteration]:
     for one in sorted(known.lines.values()):
         evidence = one.evidence
         for client in sorted({*evidence.updates, *evidence.signed}):
-            what, found = "", evidence.signed.get(client)
+            what, found, who = "", evidence.signed.get(client), known.called(client)
             if found is None:
-                what = f"names an update that client {client} has not signed"
+                what = f"names an update that {who} has not signed"
             elif client not in evidence.updates:
-                what = f"names no update of client {client}, which has signed one"
+                what = f"names no update of {who}, which has signed one"
             elif not signs(client, found, evidence):
-                what = f"holds a signature that the key of client {client} has not made"
+                what = f"holds a signature that the key of {who} has not made"
             elif session not in ("", evidence.session):
-                what = f"holds a signature that client {client} has made in another run"
+                what = f"holds a signature that {who} has made in another run"
             elif used & {found.nonce, found.digest}:
-                what = f"holds an answer of client {client} that was used before"
+                what = f"holds an answer of {who} that was used before"
             elif keys.get(client, found.key) != found.key and not _renewed(client, one.number, renewals, known):
-                what = f"names another key of client {client} than before, and no line says that it has a new one"
+                what = f"names another key of {who} than before, and no line says that it has a new one"
             if what:
                 yield Alteration(name, "changed", what, one.number, one.step, (client,))
             elif found is not None:

@@ -154,7 +154,7 @@ class Federation:
         """Return a function from the clients' data to the executor that trains them elsewhere."""
         plan, outputs = self.plan, self.plan.task.outputs(self.train)
         blueprint = Blueprint(plan.model, self.train.shape, outputs, plan.buffers, plan.training, plan.seed, self.task)
-        return partial(executors.executor, blueprint, exact=plan.algorithm.exact_losses)
+        return partial(executors.executor, blueprint, exact=plan.algorithm.traits.exact_losses)
 
     def _reserved(self, examples: int) -> tuple[Int[Tensor, "s"], Int[Tensor, "r"]]:
         """Return the indices of the examples that the server holds, drawn by the stream "server", and of the rest."""
@@ -277,7 +277,7 @@ class Federation:
             i: algorithm.candidate_models(state, i)[chosen[i]] if i in chosen else algorithm.download(state, i)
             for i in clients
         }
-        if algorithm.remembers or self.plan.training.personalizes:
+        if algorithm.traits.remembers or self.plan.training.personalizes:
             return {i: model_of(i, download) for i, download in downloads.items()}
         models = {download.data_ptr(): model_of(i, download) for i, download in downloads.items()}
         return {i: models[download.data_ptr()] for i, download in downloads.items()}
@@ -308,9 +308,9 @@ class Federation:
 
     @cached_property
     def schema(self) -> Schema | None:
-        """The schema of the table that the run is trained on; None if it is none."""
+        """The schema of the table, or of the images, that the run is trained on; None if there is none."""
         read = self.train.reading
-        return None if read is None or not read.columns else Schema.of(read)
+        return None if read is None or not (read.columns or read.schema) else Schema.of(read)
 
     def chosen(self, state: AnyState, clients: Sequence[int]) -> dict[int, int]:
         """Return the number, in `Algorithm.candidate_models`, of the model that each client chooses.

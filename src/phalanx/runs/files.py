@@ -1,12 +1,16 @@
 """Files that are either whole or not there, in folders that may have come from somebody else."""
 
+import errno
 import os
 import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HISTORY, AUDIT = "history.jsonl", "audit.jsonl"  # of a run: its steps; and of a deployment, what happened to clients
 
@@ -54,9 +58,20 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
         partial.replace(path)
     except BaseException as error:
         partial.unlink(missing_ok=True)  # on a full disk it would take the room that others need
-        if isinstance(error, OSError) and error.errno is not None:
-            error.filename, error.filename2 = os.fspath(path), None
+        naming(error, path, partial)
         raise
+
+
+def is_full(error: BaseException) -> TypeGuard[OSError]:
+    """Return whether an error says that there is no room: on a disk, in the user's share of it, or in one file."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def naming(error: BaseException, path: Path, partial: Path | None = None) -> None:
+    """Make an error of the operating system name a file, where it names none, or the temporary one."""
+    known = (None, os.fspath(path), os.fspath(partial or path))
+    if isinstance(error, OSError) and error.errno is not None and error.filename in known:
+        error.filename, error.filename2 = os.fspath(path), None
 
 
 def write(path: Path, text: bytes) -> None:
@@ -65,9 +80,40 @@ def write(path: Path, text: bytes) -> None:
         file.write(text)
 
 
+def write_figure(figure: "Figure", path: Path, **how: Any) -> None:
+    """Write a picture of matplotlib in the same way, in the format of its suffix; `how` is for `Figure.savefig`."""
+    with replacing(target(path)) as file:
+        figure.savefig(file, format=path.suffix[1:].lower() or "png", **how)
+
+
 def write_inside(folder: Path, name: str, text: bytes) -> None:
     """Write a file of a folder in the same way; raise `ValueError` as `inside` does."""
     write(inside(folder, name), text)
+
+
+def append(path: Path, lines: bytes, *, durable: bool = True) -> None:
+    """Add lines at the end of a file: all of them, or none.
+
+    Args:
+        path: of the file.
+        lines: to add.
+        durable: whether they are on the disk when this returns, where a loss of power does not reach them.
+
+    Raises:
+        OSError: they cannot be written; the error names `path`.
+    """
+    with path.open("ab", buffering=0) as file:  # a buffer would be written once more when the file is closed
+        size, left = file.tell(), memoryview(lines)
+        try:
+            while left:
+                left = left[file.write(left) or 0 :]
+            if durable:
+                os.fsync(file.fileno())
+        except BaseException as error:
+            with suppress(OSError):  # what comes later must not follow half a line
+                os.truncate(path, size)
+            naming(error, path)
+            raise
 
 
 def clear_partial(folder: Path) -> None:

@@ -10,6 +10,7 @@ Files are written when the run ends, whatever ends it; those of the best evaluat
 """
 
 import math
+import os
 import re
 import shutil
 import warnings
@@ -25,7 +26,7 @@ import msgspec
 import safetensors.torch
 import torch
 from msgspec import Meta
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
@@ -35,7 +36,7 @@ from phalanx.engine.observer import Progress
 from phalanx.errors import NotInRecordError
 from phalanx.fields import INFINITE, CheckedFields
 from phalanx.models import Model
-from phalanx.reading import LARGEST_PART, contents, from_json, in_words
+from phalanx.reading import LARGEST_PART, contents, from_json, in_words, opened
 from phalanx.rng import borrowed
 from phalanx.runs.canonical import configuration
 from phalanx.runs.files import inside, write_inside
@@ -47,7 +48,7 @@ from phalanx.wording import shown
 
 MODEL, INDEX, MODELS, BEST, CARD = "model.safetensors", "model.json", "models", "best", "model.md"
 FILE = re.compile(rf"{re.escape(MODEL)}|{MODELS}/\d+(-client-\d+)?\.safetensors")  # of a model, in the folder
-LARGEST_MODEL = 1 << 36  # bytes of the file of a model
+LARGEST_MODEL = 1 << 34  # bytes of the file of a model
 LARGEST_HEADER = 10_000_000  # bytes of what it says about its tensors
 GIGABYTE = 10**9
 
@@ -251,12 +252,16 @@ def _of_any_values(kind: Model, inputs: ModelInputs) -> nn.Module:
 def read_tensors(folder: Path, name: str) -> Tensors:
     """Return the values in a file of models; raise `ValueError` if it is damaged."""
     path = inside(folder, name)
-    data = contents(path, LARGEST_MODEL)
-    if int.from_bytes(data[:8], "little") > LARGEST_HEADER:
+    with opened(path) as file:
+        size, head = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
+    if size > LARGEST_MODEL:
+        raise ValueError(f"{path} is larger than {LARGEST_MODEL:,} bytes, which no file of its kind is.")
+    if head > LARGEST_HEADER:
         limit = f"more than {LARGEST_HEADER:,} bytes about its tensors"
         raise ValueError(f"{path} holds no model: it says {limit}, which no model does. Repeat the run.")
     try:
-        return safetensors.torch.load(data)
+        with safe_open(path, "pt") as held:  # which maps the file; the copy is the only one in memory
+            return {name: held.get_tensor(name).clone() for name in held.keys()}  # noqa: SIM118  (it is no mapping)
     except SafetensorError as error:
         raise ValueError(f"{path} holds no model: {error}. Repeat the run.") from error
 
@@ -355,8 +360,7 @@ def content(vector: Vector) -> bytes:
 
 def served_alike(algorithm: Algorithm, state: AnyState, clients: Collection[int]) -> Served:
     """Return the models of a state as the server knows them, without what clients add of their own."""
-    d = len(state.model)
-    if algorithm.download_size(d) != d:  # downloads begin with the global model
+    if algorithm.traits.vectors != 1:  # downloads begin with the global model
         return Served(state.model, ((i, {0: state.model}) for i in sorted(clients)))
     return Served(state.model, ((i, algorithm.candidate_models(state, i)) for i in sorted(clients)))
 

@@ -137,9 +137,8 @@ class Run(LoopSettings):
                 "it to their share, 0.2 say."
             )
         self._check_population()
-        if self.algorithm.synchronous and self.participation < 1:
+        if self.algorithm.traits.synchronous and self.participation < 1:
             self._check_rounds()
-        self.algorithm.check_training(self.training)
         self.training.check(self.algorithm)
         self._check_server()
         self._check_truncated()
@@ -164,7 +163,7 @@ class Run(LoopSettings):
                 )
         if self.late is not None:
             self.late.times(self.clients, self.seed)
-            if not self.algorithm.can_join:
+            if not self.algorithm.traits.can_join:
                 raise ValueError(
                     f"{self.algorithm.title} cannot take in clients that come late. "
                     "Leave late out, or choose an algorithm that can, such as ClusteredFL."
@@ -173,12 +172,12 @@ class Run(LoopSettings):
     def _check_server(self) -> None:
         """Raise ValueError if the server needs examples and has none, or has some and does not need them."""
         held, name = self.server_examples, type(self.algorithm).__name__
-        if self.algorithm.needs_reference and not held:
+        if self.algorithm.traits.needs_reference and not held:
             raise ValueError(
                 f"{name} compares updates with a training of the server's own, and server_examples is 0. "
                 "Set it to the number of examples that the server holds, to 100 say."
             )
-        if held and not self.algorithm.needs_reference:
+        if held and not self.algorithm.traits.needs_reference:
             raise ValueError(
                 f"server_examples is {held}, but the server of {name} does not train. Leave it out, or choose an "
                 "algorithm that needs it."
@@ -230,7 +229,7 @@ class Run(LoopSettings):
 
     def _check_times(self) -> None:
         """Raise ValueError if late answers should count in rounds of an algorithm without rounds."""
-        if self.deadline is not None and self.deadline.grace and not self.algorithm.synchronous:
+        if self.deadline is not None and self.deadline.grace and not self.algorithm.traits.synchronous:
             raise ValueError(
                 f"deadline.grace is {self.deadline.grace}, and {type(self.algorithm).__name__} has no rounds in which "
                 "a late answer could count: it takes each one when it comes. Set it to 0, or choose a synchronous "

@@ -21,7 +21,7 @@ from typing_extensions import override
 from phalanx.data import Schema, TableReading
 from phalanx.data.tables import Dialect
 from phalanx.errors import NotInRecordError
-from phalanx.reading import LARGEST_PART, contents, from_json, lines_of
+from phalanx.reading import LARGEST_PART, contents, from_json, lines_of, opened
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
 from phalanx.runs.display import brief, frame, html, plot
@@ -126,6 +126,8 @@ class Record:
         """
         models = self.kept()
         if models.schema is not None:
+            if models.schema.images is not None:
+                raise NotInRecordError(f"The run {self.name} was trained on images, and not on a table file.")
             return models.schema
         if models.index.inputs is None or (table := models.index.inputs.table) is None:
             raise NotInRecordError(f"The run {self.name} was not trained on a table file (CSV, Parquet).")
@@ -271,7 +273,7 @@ def read_lines(path: Path, mark: Mark) -> StoredSteps:
     """
     found, lengths = HashChain(), array("Q")
     if path.is_file():
-        with path.open("rb") as file:
+        with opened(path) as file:
             for line in islice(file, mark.lines):
                 found.add(line)
                 lengths.append(len(line) - 1)

@@ -146,8 +146,8 @@ class UpdateReplay:
         early = {i: n for i, n in about.joined.items() if i in about.clients}
         late = {i: n for i, n in about.joined.items() if i not in early}
         own.join(early)
-        updates = kept.updates(before, own.algorithm.download_size(len(before)))
-        tolerated = max(0, about.watched - about.bad) if own.algorithm.synchronous else about.watched
+        updates = kept.updates(before, own.algorithm.traits.vectors * len(before))
+        tolerated = max(0, about.watched - about.bad) if own.algorithm.traits.synchronous else about.watched
         own.advance(updates, tolerated, about.lost)
         length, difference, lost, verdicts = _distance(own.state.model, before), None, "", own.state.verdicts
         served = served_alike(own.algorithm, own.state, known - late.keys())
@@ -183,7 +183,7 @@ class _States:
 
     def join(self, clients: Mapping[int, int]) -> None:
         """Take in clients that came later, if the algorithm can."""
-        for client, size in clients.items() if self.algorithm.can_join else ():
+        for client, size in clients.items() if self.algorithm.traits.can_join else ():
             self.state = self.algorithm.join(self.state, client, size)
 
     def move(self, model: Vector, version: int) -> None:

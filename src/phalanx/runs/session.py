@@ -4,7 +4,6 @@ Every parameter that could change a number of a `Run` is part of its identity.  
 the folder of the results are not: those are arguments of `simulate`.
 """
 
-import errno
 import logging
 import time
 import warnings
@@ -38,7 +37,7 @@ from phalanx.runs.checkpoint import (
     resumption,
 )
 from phalanx.runs.federation import Federation, population
-from phalanx.runs.files import HISTORY, write_inside
+from phalanx.runs.files import HISTORY, is_full, write_inside
 from phalanx.runs.history import History, Measure
 from phalanx.runs.lock import exclusive
 from phalanx.runs.models import CARD, THE_LAST, ModelKeeper, SavedModels, served_alike
@@ -65,11 +64,6 @@ def ignore(ending: Ending) -> None:
 
 class DiskFullError(OSError):
     """A run stopped because its disk is full.  The message says what to do, and where the run goes on."""
-
-
-def is_full(error: BaseException) -> bool:
-    """Return whether an error says that a disk, or the user's share of it, is full."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _without_frames(error: Failure) -> Failure:
@@ -383,7 +377,7 @@ def simulate(
         session = Session(
             info,
             origin,
-            observed=plan.algorithm.observed,
+            observed=plan.algorithm.traits.observed,
             measure=federation.measure,
             population=lambda history: population(federation, history),
             folder=folder,

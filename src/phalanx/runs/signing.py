@@ -1,13 +1,16 @@
 """Who has signed what: Ed25519 signatures (RFC 8032) of deployments."""
 
 import binascii
+from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from phalanx.runs.evidence import SignedUpdate, StepEvidence
 from phalanx.runs.statements import statement
 from phalanx.runs.transparency import public_key
+
+if TYPE_CHECKING:  # it imports torch, which who makes a key does without
+    from phalanx.runs.evidence import SignedUpdate, StepEvidence
 
 SIGNATURE = 64  # bytes of a signature
 
@@ -23,7 +26,7 @@ def signed_by(key: bytes, signature: object, stated: bytes) -> bool:
     return True
 
 
-def is_signed(client: int, found: SignedUpdate, evidence: StepEvidence) -> bool:
+def is_signed(client: int, found: "SignedUpdate", evidence: "StepEvidence") -> bool:
     """Return whether the client whose key is named has signed an update in a piece of evidence of unknown origin."""
     try:
         key, nonce, digest, signature = (

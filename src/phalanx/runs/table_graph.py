@@ -50,11 +50,28 @@ def with_table(network: bytes, schema: Schema, outputs: Meaning, run: str) -> by
         part.extend(content)
     whole.initializer.extend([*before.constants, *after.constants])
     model.opset_import.append(onnx.helper.make_opsetid(ML, ML_VERSION))
-    about = {"phalanx.schema": schema.json.decode(), "phalanx.schema.digest": schema.digest, "phalanx.run": run}
-    onnx.helper.set_model_props(model, about)
+    _describe(model, schema, run)
     onnx.checker.check_model(model)
     written: bytes = model.SerializeToString()
     return written
+
+
+def with_images(network: bytes, schema: Schema, run: str) -> bytes:
+    """Return the ONNX model of a network of scaled images, with their schema in its metadata."""
+    import onnx  # noqa: PLC0415  (optional)
+
+    model = onnx.load_from_string(network)
+    _describe(model, schema, run)
+    written: bytes = model.SerializeToString()
+    return written
+
+
+def _describe(model: Any, schema: Schema, run: str) -> None:
+    """Write into the metadata of a model by which schema examples are read."""
+    import onnx  # noqa: PLC0415  (optional)
+
+    about = {"phalanx.schema": schema.json.decode(), "phalanx.schema.digest": schema.digest, "phalanx.run": run}
+    onnx.helper.set_model_props(model, about)
 
 
 def _unlike(schema: Schema, prefix: str) -> str:
@@ -117,7 +134,9 @@ def _examples(nodes: _Nodes, schema: Schema) -> str:
         nodes.inputs.append(nodes.value(each.name, "STRING" if each.type == "string" else "DOUBLE", ["rows", 1]))
     if numbers:
         filled = [c for c in columns if c.value is None and not c.gap]
-        scaled, empty = _numbers(nodes, numbers, filled, [schema.missing_in(each) for each in numbers])
+        scaled, empty = _numbers(
+            nodes, numbers, filled, [() if each.pattern else schema.missing_in(each) for each in numbers]
+        )
         blocks += [scaled, empty]
         places |= {(each.name, None, False): j for j, each in enumerate(numbers)}
         places |= {(each.name, None, True): len(numbers) + j for j, each in enumerate(numbers)}

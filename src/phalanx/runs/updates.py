@@ -31,7 +31,7 @@ from phalanx.wording import plural, shown
 
 UPDATES, START = "updates", "start"
 BLOCK = 256  # entries that share a scale
-LARGEST_STEP = 1 << 36  # bytes of the file of a step
+LARGEST_STEP = 1 << 34  # bytes of the file of a step
 LARGEST_HEADER = 100_000_000  # bytes of what such a file says about its tensors
 LARGEST_NUMBER = 1 << 62  # of clients, versions, sizes and counts
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

@@ -44,7 +44,8 @@ class Adversary:
         if strangers := sorted(clients - sizes.keys()):
             raise InfeasibleError(f"Byzantine clients {strangers} are not among the {len(sizes)} clients.")
         self.attack, self.clients, self.seed = attack or Attack(), frozenset(clients), seed
-        if clients and self.attack.needs_rule and algorithm.rule is None:
+        self.traits = self.attack.traits
+        if clients and self.traits.needs_rule and algorithm.rule is None:
             raise InfeasibleError(
                 f"{self.attack} tries out the server's rule, and {algorithm.title} has none. Choose an algorithm that "
                 "has, such as FedAvg, or set a number where it says search."
@@ -66,7 +67,7 @@ class Adversary:
     @property
     def trains(self) -> bool:
         """Whether the attackers train other than honest clients on data that never change."""
-        return bool(self.clients) and (self.attack.trains or self.attack.has_parts)
+        return bool(self.clients) and (self.traits.trains or self.traits.has_parts)
 
     def part(self, client: int, version: int) -> Attack:
         """Return the attack that an attacker performs for its download of a version."""
@@ -103,7 +104,7 @@ class Adversary:
     def holds_back(self, trained: Trained) -> bool:
         """Return whether a client holds back its answer; if so, keep its task."""
         client, version = trained.update.client, trained.update.version
-        held = client in self and self.part(client, version).holds_back
+        held = client in self and self.part(client, version).traits.holds_back
         if held:
             self.held[client] = trained
         return held
@@ -111,7 +112,7 @@ class Adversary:
     def sees(self, trained: Trained) -> bool:
         """Return whether the answer of a client depends on the updates of others."""
         client, version = trained.update.client, trained.update.version
-        return client in self and self.part(client, version).omniscient
+        return client in self and self.part(client, version).traits.omniscient
 
     def release(self, version: int, others: int) -> list[Trained]:
         """Release the tasks whose answers are sent now, by increasing client.
@@ -139,21 +140,21 @@ class Adversary:
         if update.client not in self:
             return (Answer(update.version, update.delta),)
         attack = self.part(update.client, update.version)
-        if attack.omniscient and wait.knowledge is None:
+        if attack.traits.omniscient and wait.knowledge is None:
             wait.knowledge = self._knowledge([flying[client].update for client in sorted(flying)])
         rng = generator(self.seed, "attack", update.client, trained.turn)
         update = update._replace(memory=self.memories.get(update.client))
         forged = attack.respond(update, seen_by(attack, wait.knowledge), rng)
-        if self.attack.remembers:
+        if self.traits.remembers:
             self.memories[update.client] = forged.memory
         answer, earlier = Answer(update.version, forged.delta), self.earlier.get(update.client, ())
-        if self.attack.recalls:
-            self.earlier[update.client] = (*earlier, answer)[-self.attack.recalls :]
+        if self.traits.recalls:
+            self.earlier[update.client] = (*earlier, answer)[-self.traits.recalls :]
         return attack.answers(answer, earlier)
 
     def _knowledge(self, flying: Sequence[Update]) -> Knowledge:
         honest = [update for update in flying if update.client not in self]
-        searches = self.attack.needs_rule
+        searches = self.traits.needs_rule
         turn, last = self.algorithm.carried(self.state) if searches and self.state is not None else (0, None)
         return Knowledge(
             torch.stack([update.delta for update in honest]) if honest else self._none,

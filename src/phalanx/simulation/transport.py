@@ -94,8 +94,8 @@ class Simulation:
         self.data = {client: self.adversary.poisoned(client, held) for client, held in data.items()}
         self._sizes = {client: len(held) for client, held in self.data.items()}
         honest = self._honest_executor(elsewhere)
-        self._ahead = honest if isinstance(honest, AheadExecutor) and not algorithm.synchronous else None
-        exact, trains = algorithm.exact_losses, self.adversary.trains
+        self._ahead = honest if isinstance(honest, AheadExecutor) and not algorithm.traits.synchronous else None
+        exact, trains = algorithm.traits.exact_losses, self.adversary.trains
         self._theirs = AttackerExecutor(self.adversary, trainer, exact=exact) if trains else None
         self._executor = DividedExecutor(self.adversary.clients, self._theirs, honest) if self._theirs else honest
         self.clock = Clock[Event]()
@@ -125,7 +125,7 @@ class Simulation:
     ) -> None:
         if strangers := sorted(joining.keys() - self.data.keys()):
             raise InfeasibleError(f"Clients {strangers} are to join, but are not among the {len(self.data)} clients.")
-        if deadline is not None and deadline.grace and not self.algorithm.synchronous:
+        if deadline is not None and deadline.grace and not self.algorithm.traits.synchronous:
             name = type(self.algorithm).__name__
             raise InfeasibleError(f"{name} has no rounds in which a late answer could count. {NO_GRACE}")
         self.latency, self.joining, self.availability, self.deadline = latency, joining, availability, deadline
@@ -144,14 +144,14 @@ class Simulation:
 
     def _honest_executor(self, elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None) -> Executor:
         if elsewhere is None:
-            return SerialExecutor(self.trainer, self.data, self.algorithm.exact_losses)
-        if self.algorithm.corrects:
+            return SerialExecutor(self.trainer, self.data, self.algorithm.traits.exact_losses)
+        if self.algorithm.traits.corrects:
             raise InfeasibleError(
                 f"{self.algorithm.title} corrects the gradients of its clients, which only this process does. Train "
                 "here; `phalanx reproduce --ray` spreads whole runs."
             )
         made = elsewhere(self.data)
-        if not self.algorithm.synchronous and not isinstance(made, AheadExecutor | SerialExecutor):
+        if not self.algorithm.traits.synchronous and not isinstance(made, AheadExecutor | SerialExecutor):
             raise InfeasibleError(
                 f"{type(self.algorithm).__name__} trains its clients one by one, so there is no round whose clients "
                 "could train elsewhere at one time. Train on the cores of this machine; `phalanx reproduce --ray` "
@@ -351,7 +351,7 @@ class Simulation:
 
     def _overdue(self) -> float:
         """Return when the next answer is overdue; infinite if none will be.  That is the oldest."""
-        if self.deadline is None or self.algorithm.synchronous or not self._flying:
+        if self.deadline is None or self.algorithm.traits.synchronous or not self._flying:
             return math.inf
         return next(iter(self._flying.values())).asked + self.deadline.seconds
 

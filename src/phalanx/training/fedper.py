@@ -65,8 +65,10 @@ class FedPer(LocalTraining):
 
     @override
     def check(self, algorithm: Algorithm) -> None:
-        if algorithm.needs_reference or algorithm.exact_losses:
-            why = "trains a model at the server" if algorithm.needs_reference else "compares losses of shared models"
+        super().check(algorithm)
+        traits = algorithm.traits
+        if traits.needs_reference or traits.exact_losses:
+            why = "trains a model at the server" if traits.needs_reference else "compares losses of shared models"
             raise InfeasibleError(
                 f"{algorithm.title} {why}, and with FedPer a model is complete at a client only. Choose an algorithm "
                 "that needs updates alone, such as FedAvg, or another training."

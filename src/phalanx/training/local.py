@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from phalanx.core import Algorithm, Correction, Download, InfeasibleError, Local, Served, Vector
+from phalanx.core import Algorithm, Correction, Download, InfeasibleError, Local, Pace, Served, Vector
 from phalanx.data import Dataset
 from phalanx.fields import CheckedFields
 from phalanx.training.task import Task
@@ -84,7 +84,7 @@ class CorrectableTrainer(LocalTrainer):
 
 def check_correctable(algorithm: Algorithm, trainer: LocalTrainer) -> None:
     """Raise `InfeasibleError` if an algorithm corrects gradients, and the trainer or the model has none to correct."""
-    if not algorithm.corrects:
+    if not algorithm.traits.corrects:
         return
     if not isinstance(trainer, CorrectableTrainer):
         raise InfeasibleError(
@@ -102,7 +102,7 @@ def correction_of(
     algorithm: Algorithm, trainer: LocalTrainer, local: Local | None, download: Download, *, held: int, version: int
 ) -> Correction | None:
     """Return how an algorithm corrects a task of a client with so many examples; None if it does not."""
-    if not algorithm.corrects or not isinstance(trainer, CorrectableTrainer):
+    if not algorithm.traits.corrects or not isinstance(trainer, CorrectableTrainer):
         return None
     reach = trainer.reach(held, version)
     return algorithm.correction(local, download, reach) if reach else None
@@ -128,6 +128,11 @@ class LocalTraining(CheckedFields, ABC):
         return self
 
     @property
+    def pace(self) -> Pace | None:
+        """What sets the number of steps of a client; None if nothing that an algorithm could count on does."""
+        return None
+
+    @property
     def computed_by(self) -> str:
         """The name of what computes the update: the engine of `LocalSGD`, or else a class."""
         return type(self).__name__ if self.base is self else self.base.computed_by
@@ -142,7 +147,12 @@ class LocalTraining(CheckedFields, ABC):
 
     def check(self, algorithm: Algorithm) -> None:
         """Raise `InfeasibleError` if clients of the algorithm cannot train in this way."""
-        return None
+        counted, own = algorithm.traits.pace, self.base.pace
+        if counted not in (None, own):
+            raise InfeasibleError(
+                f"{algorithm.title} divides updates by the steps of {counted}, and clients train by "
+                f"{own or type(self.base).__name__}. Set its training to that of the run, which must be LocalSGD."
+            )
 
     def secretly(self) -> "LocalTraining":
         """Return the same training with noise, if it has any, that nobody can compute."""

@@ -81,7 +81,8 @@ class PrivateSGD(LocalTraining):
 
     @override
     def check(self, algorithm: Algorithm) -> None:
-        if algorithm.exact_losses:
+        super().check(algorithm)
+        if algorithm.traits.exact_losses:
             raise InfeasibleError(
                 f"{algorithm.title} needs the exact loss of each client, which reveals what PrivateSGD hides. Choose "
                 "an algorithm that does not, or another training."

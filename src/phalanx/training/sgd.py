@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from typing_extensions import override
 
-from phalanx.core import Correction, Vector
+from phalanx.core import Correction, Pace, Vector
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
 from phalanx.fields import INFINITE, CheckedFields, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -123,6 +123,11 @@ class LocalSGD(LocalTraining):
         )
         if problems := [message for fine, message in checks if not fine]:
             raise ValueError("; ".join(problems) + ".")
+
+    @property
+    @override
+    def pace(self) -> Pace:
+        return Pace(self.epochs, self.steps, self.batch_size, self.momentum)
 
     @property
     @override

@@ -285,7 +285,7 @@ class MultiLabel(Task):
 
     @override
     def options(self, data: Dataset) -> Mapping[str, object]:
-        return {"task": "multilabel", "num_labels": data.y.shape[1]}
+        return {"task": "multilabel", "num_labels": self.outputs(data)}
 
 
 def _like(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from phalanx.experiments.carrying_out import Means, carried_out, stored
 from phalanx.experiments.grid import applied
 from phalanx.experiments.leaderboard import DEFENCES, TIERS, Tier
 from phalanx.experiments.leaderboard.board import Board, page, short, table
-from phalanx.experiments.leaderboard.defences import Defence
+from phalanx.experiments.leaderboard.defences import LISTED, Defence, plain
 from phalanx.experiments.leaderboard.ranking import expected, ranked
 from phalanx.experiments.line_store import LineStore
 from phalanx.experiments.trace import Trace
@@ -78,6 +78,22 @@ def test_every_rule_and_algorithm_is_a_defence_with_equally_many_settings():
     assert len(BY_NAME) == len(DEFENCES)
 
 
+def test_a_rule_that_needs_no_more_than_the_attackers_is_a_defence_by_itself(monkeypatch):
+    @dataclass(frozen=True)
+    class Added(aggregators.Aggregator):
+        f: int
+        power: float = 2.0
+
+        def aggregate(self, points):
+            return points.vectors[0]
+
+    assert "Added" not in BY_NAME
+    monkeypatch.setattr(aggregators, "Added", Added, raising=False)
+    monkeypatch.setattr(aggregators, "__all__", [*aggregators.__all__, "Added"])
+    (added,) = {one.name: one for one in plain(LISTED) if one.name not in BY_NAME}.values()
+    assert plan(added, f=6).algorithm.aggregate == Added(6)
+
+
 def test_a_defence_knows_the_number_of_attackers_and_an_honest_client():
     assert plan(BY_NAME["Krum"], f=6).algorithm.aggregate == aggregators.Krum(6)
     assert plan(BY_NAME["TrimmedMean"], f=8).algorithm.aggregate == aggregators.TrimmedMean(0.4)
@@ -94,7 +110,7 @@ def test_a_defence_knows_the_number_of_attackers_and_an_honest_client():
 def test_asynchronous_defences_get_a_clock_and_ifca_whole_iterations():
     runs = {one.name: plan(one, f=one.most or 4) for one in DEFENCES}
     clocked = {name for name, run in runs.items() if run.until.seconds is not None}
-    assert clocked == {name for name, run in runs.items() if not run.algorithm.synchronous}
+    assert clocked == {name for name, run in runs.items() if not run.algorithm.traits.synchronous}
     assert {"Quorum(AsyncFilter)", "Quorum(FedAvg(Median))"} <= clocked
     assert {name: run.until.steps for name, run in runs.items() if run.until.steps not in (None, DIGITS.rounds)} == {
         "IFCA(4, Median)": 4 * DIGITS.rounds
@@ -312,8 +328,8 @@ def board(tmp_path):
 
 def test_the_page_ranks_by_the_worst_case_and_hides_nothing(board):
     text = page([board])
-    assert "| 1 | Bulyan | rule | 90.0 ± 0.0 | 20.0 ± 0.0 | no result | 2.0 |" in text
-    assert "| 2 | Median | rule | 90.0 ± 0.0 | 20.0 ± 0.0 | 20.0 ± 0.0 | 2.0 |" in text
+    assert "| 1 (1 to 2) | Bulyan | rule | 90.0 ± 0.0 | 20.0 ± 0.0 | no result | 2.0 |" in text
+    assert "| 2 (1 to 2) | Median | rule | 90.0 ± 0.0 | 20.0 ± 0.0 | 20.0 ± 0.0 | 2.0 |" in text
     assert "| 1 | FedAsync | algorithm |" in text
     assert f"**20.0 ± 0.0** ALIE × -3 `{board.ranked[0].cells['IID', 4].worst.key[:8]}`" in text
     assert "for 3 of 3 defences (100 %)" in text
@@ -324,6 +340,43 @@ def test_the_page_ranks_by_the_worst_case_and_hides_nothing(board):
     rows = table(board).splitlines()
     assert len(rows) == 1 + 3 * 3
     assert rows[2].startswith("Median,rule,lr 1,IID,4,,ALIE,0.5000,")
+
+
+def test_ranks_are_those_that_the_seeds_do_not_exclude_and_equal_defences_are_one_row(tmp_path, monkeypatch):
+    """By hand: Median and CAF are alike, Krum is 20 points below on each seed, MeaMed above on one and below on one."""
+    ends = {
+        "Median": (0.7, 0.71),
+        "CAF": (0.7, 0.71),
+        "Krum": (0.5, 0.51),
+        "MeaMed": (0.55, 0.77),
+        "FLTrust": (0.9, 0.9),
+    }
+
+    def board_of(names):
+        every = [
+            ranked(SMALL, BY_NAME[name], Planted(lambda one, name=name: ends[name][one.seed % 2])) for name in names
+        ]
+        return Board(SMALL, every, LineStore(tmp_path / "digits.jsonl"))
+
+    board = board_of(ends)
+    (plain_, rows), (trusting, alone) = board.sorts
+    assert (plain_.trusts, trusting.trusts) == (False, True)
+    assert [one.name for one in rows] == ["CAF = Median", "MeaMed", "Krum"]
+    assert board.places(rows) == ["1 (1 to 2)", "2 (1 to 3)", "3 (2 to 3)"]
+    assert [one.name for one in alone] == ["FLTrust"]
+    assert board.places(alone) == ["1"]
+    monkeypatch.setattr(Board, "_by_seed", lambda self, one: [] if one.defence.name == "MeaMed" else [0.5, 0.6])
+    assert board.places(rows) == ["1 (1 to 3)", "2 (1 to 3)", "3 (1 to 3)"], "what is not compared excludes nothing"
+    monkeypatch.undo()
+    apart = board_of(["Median", "Krum"])
+    assert [apart.places(rows) for _, rows in apart.sorts] == [["1", "2"]]
+    assert "| 1 (1 to 2) | CAF = Median | rule |" in page([board])
+
+
+def test_every_defence_that_is_given_clean_examples_or_a_client_is_known_to_trust():
+    for one in DEFENCES:
+        made = plan(one, f=one.most or 4).algorithm
+        assert one.trusts == (made.traits.needs_reference or "MoNNA" in parts(made))
 
 
 def test_the_page_says_where_the_search_did_not_beat_the_named_attacks(board):

@@ -69,6 +69,28 @@ def test_who_was_removed_is_judged_seed_by_seed(context):
     assert rows["clean"] == ["0, 0", "0, 1", "-, 4", "in 1 of 2 seeds"]
 
 
+def test_rounds_of_separation_and_the_least_similarity_are_claimed(context):
+    def gone(rounds, byzantine=(0, 1), cross=(0.5, 0.03)):
+        one = removed(range(len(rounds)), byzantine)
+        told = tuple(replace(e, step=step) for e, step in zip(one.excluded, rounds, strict=True))
+        return replace(one, excluded=told, state={"step": (1, 2), "alpha_cross": cross})
+
+    records = {
+        "MNIST / CFL / byzantine": [gone([2, 34]), gone([2, 35]), gone([2])],
+        "MNIST / CFL / noisy": [gone([3, 3]), gone([3, 4])],
+        "MNIST / CFL / clean": [gone([], ()), gone([], (), cross=(0.5, 0.01))],
+    }
+    claims = [claim.values for claim in figure2.claims(records, context)]
+    assert claims == [[True, False, False], [True, False], [], [0.03, 0.01]]
+
+
+def test_toys_are_claimed_to_be_too_much_for_one_model(context):
+    records = {"XOR / FL": [trace([0.5])], "XOR / CFL": [trace([1.0])], "contradiction / FL": [trace([0.9])]}
+    with styled():
+        claims = [claim.values for claim in figure3.render(records, context).claims]
+    assert claims == [pytest.approx([30.0]), pytest.approx([100.0]), pytest.approx([-10.0]), []]
+
+
 def test_published_numbers_stand_beside_ours(context):
     records = {"MNIST / CFL / noisy": [removed([0, 1, 2], value=0.95)]}
     for module, published in ((table1, "97.4"), (table2, "98.4")):

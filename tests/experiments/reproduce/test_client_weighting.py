@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made import trace
 
 from papers.client_weighting import described, figure1, figure3, figure4, figure5, figure6, mnist, ties
 from papers.client_weighting.populations import described_sizes, program_sizes
@@ -75,6 +76,30 @@ def test_what_is_rendered_without_records(context):
         assert sum(cell.published is not None for cell in compared) == published
     cells = {row[0]: row[1:] for row in figure5.render({}, context).tables[0].rows}
     assert [cell.published.value for cell in cells["median"]] == [84, 83.5, 55]
+
+
+def test_what_sizes_are_worth_is_claimed_on_shared_seeds(context):
+    made = {"declared": (0.84, 0.86), "truncated": (0.83, 0.86), "ignored": (0.80, 0.70)}
+    records = {mnist.name("median", weights): [trace([end], seed) for seed, end in enumerate(ends)]
+               for weights, ends in made.items()}  # fmt: skip
+    records |= {mnist.name("mean", weights): [trace([0.8], 1)] for weights in made}
+    claims = {claim.text: claim for claim in figure5.render(records, context).claims}
+    assert claims["MNIST, median: declared sizes minus ignored ones"].values == pytest.approx([4.0, 16.0])
+    assert claims["MNIST, cost of ignoring sizes: median minus mean"].values == pytest.approx([16.0])
+    on_par = claims["MNIST, median: truncated sizes minus declared ones"]
+    assert (on_par.values, on_par.least) == (pytest.approx([-1.0, 0.0]), -1.0)
+    assert len(claims) == 3 + 2 + 3
+
+
+@pytest.mark.parametrize(("figure", "cells"), [(figure4, 5 * 2), (figure6, 5 * 4)])
+def test_under_attack_declared_sizes_are_devastating_and_truncation_is_stable(figure, cells, context):
+    attack = next(iter(figure.runs("quick", 0))).partition(" / ")[0]
+    records = {mnist.name("mean", "declared", attack): [trace([0.05]), trace([0.5], 1)]}
+    records |= {mnist.name("median", "truncated", attack): [trace([0.77])]}
+    claims = [claim for claim in figure.render(records, context).claims if f", {attack}: " in claim.text]
+    assert [claim.values for claim in claims] == [pytest.approx([15.0, -30.0]), [], [], pytest.approx([77.0]), []]
+    assert claims[3].least == figure.STABLE
+    assert len(figure.render(records, context).claims) == cells
 
 
 def test_the_trade_off_is_computed(context):

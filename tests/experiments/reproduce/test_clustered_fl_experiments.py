@@ -188,22 +188,35 @@ def test_figure_5_judges_by_bi_partitions(context):
     with styled():
         rendering = figure5.render(records, context)
     rows = {tuple(row[1:3]): row[3:] for row in rendering.tables[0].rows}
-    assert rows["as it comes", "20"] == ["0.10", "-0.20", "10 of 10", "yes"]
-    assert rows["balanced", "50"] == ["0.20 ± 1.27", "-0.20 ± 0.00", "10 of 20", "no"]
-    assert rows["as it comes", "10"] == ["-", "-", "-", ""]
+    assert rows["as it comes", "20"] == ["0.10", "-0.20", "10 of 10"]
+    assert rows["balanced", "50"] == ["0.20 ± 1.27", "-0.20 ± 0.00", "10 of 20"]
+    assert rows["as it comes", "10"] == ["-", "-", "-"]
+    assert not any(claim.values for claim in rendering.claims), "no seed has all numbers of examples"
+
+
+def test_figure_5_claims_what_holds_from_enough_examples_on(context):
+    few = gaps_of([-0.5] * 50, [-0.7] * 50, [False] * 50)
+    fine, once = gaps_of([0.1] * 50, [-0.2] * 50, [True] * 50), gaps_of([0.1] * 50, [0.0] * 50, [True] * 49 + [False])
+    records = {f"MNIST / {dealt} / {each}": [few if each == 10 else fine]
+               for dealt in ("as it comes", "balanced") for each in (10, 20, 50, 100)}  # fmt: skip
+    records["MNIST / balanced / 100"] = [once]
+    claims = [claim.values for claim in figure5.render(records, context).claims]
+    assert claims == [[True], pytest.approx([(0.2 + 3 * 0.3) / 4]), [False], pytest.approx([(0.2 + 2 * 0.3 + 0.1) / 4])]
 
 
 def test_figure_6_says_from_when_on(context):
     right = [False] * 7 + [True] * 43
     records = {"MNIST": [gaps_of(np.linspace(-1, 1, 50).tolist(), [0.0] * 50, right)]}
     with styled():
-        (row,) = figure6.render(records, context).tables[0].rows
+        rendering = figure6.render(records, context)
+    (row,) = rendering.tables[0].rows
     assert row[:5] == ["MNIST", "100", "0", "8", "41 of 41"]
-    assert row[-1] == "yes"
+    assert [claim.values for claim in rendering.claims] == [[True], pytest.approx([40 * 2 / 49])]
     records = {"MNIST": [gaps_of([0.5] * 50, [0.0] * 50, [True] * 45 + [False] * 5)]}
     with styled():
-        (row,) = figure6.render(records, context).tables[0].rows
-    assert (row[3], row[-1]) == ("never", "no")
+        rendering = figure6.render(records, context)
+    assert rendering.tables[0].rows[0][3] == "never"
+    assert [claim.values for claim in rendering.claims] == [[False], [0.0]]
 
 
 def norms_of(most, seed=0):
@@ -220,9 +233,14 @@ def test_figure_7_tells_falling_from_staying(context):
     with styled():
         rendering = figure7.render(records, context)
     norms, clusters = (table.rows for table in rendering.tables)
-    assert [row[-1] for row in norms] == ["in 1 of 2 seeds", "yes"]
+    assert [row[-1] for row in norms] == ["1.00, 0.06", "0.06"]
     row = next(row for row in clusters if row[0] == "20 clients, different digits")
-    assert row[1:] == ["1", "2, 1", "23, -", "in 1 of 2 seeds"]
+    assert row[1:] == ["1", "2, 1", "23, -"]
+    mean_stays, mean_falls, stays_, falls_, _, _, digits, *_ = rendering.claims
+    assert mean_stays.values == pytest.approx([0.0, 94.0], abs=0.5)
+    assert stays_.values == pytest.approx([100.0, 6.0], abs=0.5)
+    assert mean_falls.values == falls_.values == pytest.approx([94.0], abs=0.5)
+    assert digits.values == [False, True]
 
 
 def staged(end, kinds, gap, seed=0, first=0.3):
@@ -258,14 +276,12 @@ def test_figure_9_compares_topics(context):
     four = {str(v): 1 for v in (3, 4, 5, 6)}
     records = {stages.FL: [staged(2.0, {"0": 4}, 0.5, first=3.0)], stages.CFL: [staged(1.0, four, 0.0, first=3.0)]}
     with styled():
-        perplexities, claims = (flat(table).rows for table in figure9.render(records, context).tables)
-    assert [row[1] for row in perplexities] == ["7.4", "2.7"]
-    assert [row[1] for row in claims] == ["yes", "yes", "2.718"]
+        rendering = figure9.render(records, context)
+    assert [row[1] for row in flat(rendering.tables[0]).rows] == ["7.4", "2.7"]
+    assert [claim.values for claim in rendering.claims] == [[True], pytest.approx([2.718], abs=1e-3)]
     with styled():
-        claims = flat(
-            figure9.render({stages.FL: records[stages.CFL], stages.CFL: records[stages.FL]}, context).tables[1]
-        )
-    assert [row[1] for row in claims.rows][:2] == ["in 0 of 1 seeds"] * 2
+        other = figure9.render({stages.FL: records[stages.CFL], stages.CFL: records[stages.FL]}, context).claims
+    assert [claim.values for claim in other] == [[False], pytest.approx([1 / 2.718], abs=1e-3)]
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -114,3 +114,13 @@ def test_table_and_picture(tmp_path):
 def test_trials_by_scale_and_seeds():
     with styled():
         assert "120 trials" in figure3.render({}, context("paper", (0, 1, 2))).tables[0].notes[0]
+
+
+def test_the_claim_is_on_the_k_with_the_smallest_margin(small):
+    (claim,) = figure3.render({}, context(seeds=(0, 1))).claims
+    for seed, value in enumerate(claim.values):
+        shares = figure3.simulated((2, 3, 10), (0.0, 1.0, 2.0, 3.0), 20, [seed])
+        borne = [figure3.borne((0.0, 1.0, 2.0, 3.0), row) for row in shares.correct]
+        guaranteed = [max_noise_for_correct_clustering(k) for k in (2, 3, 10)]
+        assert value == min(b / g for b, g in zip(borne, guaranteed, strict=True)) > 1
+    assert claim.least == 1.0

@@ -440,6 +440,7 @@ def test_without_training_and_seeds_the_page_is_that_of_the_manifest(capsys, fin
     assert {path.name: path.read_bytes() for path in folder.glob("*.*")} == before
 
 
+@pytest.mark.slow
 def test_a_record_that_came_later_is_not_on_the_page_of_the_manifest(capsys, finished, tmp_path):
     folder = copied(finished, tmp_path) / "toy-paper"
     plan = reproductions(PACKAGE)["toy-paper"].experiments["figure1"].exhibit.runs("quick", 1)["median, noise"]
@@ -510,6 +511,7 @@ def test_stored_records_come_out_again_to_the_bit(capsys, finished, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "status"), [(NUMERICS, 1), (0, 0)])
 def test_a_record_that_does_not_come_out_again_is_named_with_the_difference(
     capsys, finished, tmp_path, version, status
@@ -551,6 +553,7 @@ def test_again_repeats_what_is_there(capsys, finished, tmp_path):
     assert traces(folder) == before
 
 
+@pytest.mark.slow
 def test_only_some_cells_are_carried_out(capsys, tmp_path):
     status, out, _ = reproduce(capsys, ["toy-paper", "figure1", "--only", "median, n*"])
     assert status == 0
@@ -600,6 +603,7 @@ def test_all_papers_are_drawn_from_their_records_with_a_scoreboard(capsys, finis
     assert text.startswith("Before\n<!-- scoreboard -->\n\n* At the papers' own size: ")
     assert text.endswith("<!-- end of the scoreboard -->\nAfter\n")
     assert "earlier" not in text
+    assert "[All claims](../results/scoreboard.md)" in text
 
 
 @pytest.mark.parametrize(("paper", "page"), sorted(PAGES.items()))
@@ -615,6 +619,18 @@ def test_the_page_of_a_paper_has_the_verdicts_of_the_scoreboard(paper, page):
     assert sum(counted) == len(rows)
     failing = {row["claim"] for row in rows if row["verdict"] == "fails"}
     assert all(claim in between for claim in failing)
+
+
+def test_the_page_of_all_papers_has_the_claims_that_are_decided():
+    rows = csv.DictReader((ROOT / "results" / "scoreboard.csv").read_text().splitlines())
+    decided = [
+        (row["claim"], row["verdict"])
+        for row in rows
+        if row["verdict"] == "fails" or (row["verdict"] == "holds" and row["size"] == "the paper's")
+    ]
+    page = (ROOT / "docs" / "reproduction.md").read_text().partition("<!-- end of the scoreboard -->")[0]
+    assert sorted(re.findall(r"^\| (.*?) \| (holds|fails|open) \|", page, re.MULTILINE)) == sorted(decided)
+    assert len(decided) > 40
 
 
 def test_each_paper_has_a_page():

@@ -144,6 +144,7 @@ def test_multi_krum_averages_four_fifths(number, f, m):
     assert rule(torch.randn(10 + number, 3)).shape == (3,)
 
 
+@pytest.mark.slow
 def test_the_runs_are_those_of_the_records(reproduction):
     """A changed hyper-parameter is another run: the records that the documentation cites would not be of it."""
     records = {trace.identity for trace in Store(Path(__file__).parents[3] / "results/rffl").traces()}
@@ -321,6 +322,20 @@ def test_claims_hold_or_do_not(context):
     (shown,) = claims.render(records, context).tables
     told = {(row[0], row[2]): row[3:] for row in shown.rows}
     assert told[asked, "uniform"] == ["round 2, round 2; round 2, round 2", "yes"], "on probation since round 2"
+
+
+def test_figure_1_claims_that_rffl_changes_less_in_the_second_half(context):
+    f = figure1.FEDERATIONS[0]
+
+    def best(values, seed=0):
+        return trace(values, seed, best_client_accuracy=values)
+
+    records = {cell(f, "RFFL"): [best((0.0, 0.9, 0.5, 0.51, 0.52, 0.52))], cell(f, STANDALONE): [best((0.1, 0.2), 1)]}
+    records |= {cell(f, "FedAvg"): [best((0.0, 0.0, 0.5, 0.6, 0.5, 0.6)), best((0.1,), 1)]}
+    (claim,) = figure1.render(records, context).claims
+    assert claim.text.startswith(f"{f.split}: change between rounds")
+    assert claim.text.endswith("FedAvg minus RFFL")
+    assert claim.values == pytest.approx([10.0 - 0.5])
 
 
 def test_figure_2_draws_everybody_until_it_is_removed(context):

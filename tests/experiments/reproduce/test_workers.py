@@ -19,6 +19,8 @@ from phalanx.experiments.trace import Trace
 from phalanx.runs.checkpoint import Checkpoint, peek
 from phalanx.training.sgd import LocalSGD
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
@@ -45,7 +47,6 @@ def told(tmp_path_factory):
     return {name: (ended[plan.identity], there[plan.identity]) for name, plan in plans.items()}
 
 
-@pytest.mark.slow
 def test_good_runs_are_in_the_store_as_soon_as_they_have_ended(told):
     for name in ("good", "later"):
         event, there = told[name]
@@ -116,7 +117,6 @@ def test_a_process_that_is_stopped_is_named_and_another_one_carries_out_its_run(
     ]
 
 
-@pytest.mark.slow
 def test_a_run_that_was_killed_on_its_way_goes_on(tmp_path):
     plan, store = base("quick", 0), Store(tmp_path / "results")
 
@@ -140,7 +140,6 @@ def test_a_run_that_was_killed_on_its_way_goes_on(tmp_path):
     assert not store.underway(plan).parent.exists()
 
 
-@pytest.mark.slow
 def test_a_run_that_would_give_other_bits_does_not_go_on(tmp_path):
     plan, store = base("quick", 0), Store(tmp_path / "results")
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from phalanx.attacks import Attack, ReportTimes, Rescale, Scheduled, Together
 from phalanx.experiments.grid import name_of
@@ -14,8 +14,9 @@ from phalanx.experiments.leaderboard.ranking import Contest, RankedDefence, Tria
 from phalanx.experiments.leaderboard.tiers import TIERS, Tier
 from phalanx.experiments.line_store import LineStore
 from phalanx.experiments.shown.text import Flat, markdown_table
-from phalanx.experiments.statistics import Estimate
+from phalanx.experiments.statistics import CONFIDENCE, Estimate, holm, paired
 from phalanx.report.words import duration
+from phalanx.runs.files import write as write_file
 from phalanx.wording import plural
 
 SHOWN = 8  # digits of a run's identity on the page
@@ -47,10 +48,55 @@ class Board:
         """Return a defence's worst trials with f attackers."""
         return [worst for cell in one.cells.values() if cell.f == f and (worst := cell.worst) is not None]
 
-    def order(self, synchronous: bool) -> list[RankedDefence]:
+    def order(self, sort: "Sort") -> list[RankedDefence]:
         """Return the defences of one sort that have results, the best first, those without a rank last."""
-        here = [one for one in self.ranked if one.cells and one.synchronous is synchronous]
+        here = [
+            one
+            for one in self.ranked
+            if one.cells and (one.synchronous, one.defence.trusts) == (sort.synchronous, sort.trusts)
+        ]
         return sorted(here, key=lambda one: (-self.rank_by(one), one.defence.name))
+
+    @property
+    def sorts(self) -> list[tuple["Sort", list["Rows"]]]:
+        """The sorts that have defences, with these in order; defences of equal accuracies stand together."""
+        found = [(sort, self.order(sort)) for sort in SORTS]
+        return [(sort, self._together(order)) for sort, order in found if order]
+
+    def _together(self, order: Sequence[RankedDefence]) -> list["Rows"]:
+        out = list[Rows]()
+        for one in order:
+            scores = [(cell.where, cell.f, cell.worst and cell.worst.accuracies) for cell in one.cells.values()]
+            same = next((rows for rows in out if rows.scores == scores and self.rank_by(one) >= 0), None)
+            if same is None:
+                out.append(Rows([one], scores))
+            else:
+                same.defences.append(one)
+        return out
+
+    def places(self, rows: Sequence["Rows"]) -> list[str]:
+        """Return the ranks of rows in order, each with those that the seeds do not exclude: `4 (2 to 9)`.
+
+        A row without an accuracy on each seed is compared with no other, and excludes no rank.
+        """
+        ranked = [one for one in rows if self.rank_by(one.defences[0]) >= 0]
+        by_seed = [self._by_seed(one.defences[0]) for one in ranked]
+        out = list[str]()
+        for number, own in enumerate(by_seed, 1):
+            others = [other for k, other in enumerate(by_seed, 1) if k != number and other and own]
+            gaps = [[b - a for a, b in zip(own, other, strict=True)] for other in others]
+            sure = [p < 1 - CONFIDENCE for p in holm([paired(gap) for gap in gaps])]
+            means = [statistics.fmean(gap) for gap, known in zip(gaps, sure, strict=True) if known]
+            first, last = 1 + sum(mean > 0 for mean in means), len(ranked) - sum(mean < 0 for mean in means)
+            out.append(f"{number}" if first == last else f"{number} ({first} to {last})")
+        return out + ["–"] * (len(rows) - len(ranked))
+
+    def _by_seed(self, one: RankedDefence) -> list[float]:
+        """Return what decides about the rank, for each seed; nothing if a run has no accuracy."""
+        by_seed = [*zip(*(trial.accuracies for trial in self.trials(one, self.tier.tuned_for)), strict=True)]
+        known = [[value for value in values if value is not None] for values in by_seed]
+        whole = all(len(values) == len(self.tier.heterogeneity) for values in known)
+        return [statistics.fmean(values) for values in known] if whole else []
 
     def rank_by(self, one: RankedDefence) -> float:
         """Return what decides about the rank; below 0 for none."""
@@ -60,6 +106,40 @@ class Board:
     def share(self, f: int) -> str:
         """Return a number of attackers as a share of the clients."""
         return f"{100 * f / self.tier.base.clients:.0f} %"
+
+
+class Sort(NamedTuple):
+    """Defences that are compared with each other."""
+
+    title: str
+    synchronous: bool
+    trusts: bool
+
+
+SORTS = (
+    Sort("Synchronous", True, False),
+    Sort("Synchronous, trusting examples of the server or a client", True, True),
+    Sort("Asynchronous", False, False),
+    Sort("Asynchronous, trusting examples of the server", False, True),
+)
+
+
+@dataclass
+class Rows:
+    """Defences that have the same accuracy in each cell, on each seed: they are one row.
+
+    Args:
+        defences: the first of them by name gives what else is shown.
+        scores: the accuracies, by heterogeneity and number of attackers.
+    """
+
+    defences: list[RankedDefence]
+    scores: Sequence[Any]
+
+    @property
+    def name(self) -> str:
+        """The names of all."""
+        return " = ".join(one.defence.name for one in self.defences)
 
 
 def short(attack: Attack | None) -> str:
@@ -107,8 +187,10 @@ def _protocol(tier: Tier) -> list[str]:
         "of your own. The records are in `results/leaderboard`.",
         "**Accuracy** is that on the test examples at the end, in percent: the mean over "
         f"{plural(len(tier.seeds), 'seed')}, with half of its 95 % interval (Student's t). The rank is by the mean "
-        f"over the kinds of heterogeneity with {tuned_for} attackers. It holds for this federation, and may be another "
-        "one elsewhere.",
+        f"over the kinds of heterogeneity with {tuned_for} attackers. In brackets are the ranks that the seeds do not "
+        "exclude: others are counted as better or worse by paired t tests over the seeds, adjusted by Holm for the "
+        "number of others, at 5 %. Ranks hold for this federation, and may be others elsewhere. Defences of the same "
+        "accuracy on each seed of each cell are one row.",
         "**Heterogeneity**: examples assigned at random (IID); by Dirichlet distributions with alpha 1 and 0.1; or to "
         "four groups of clients, each with the labels of two classes swapped. There, each client is tested on the data "
         "of its group, so that no single model is right for all. Elsewhere all are tested on the same examples, of all "
@@ -124,7 +206,8 @@ def _protocol(tier: Tier) -> list[str]:
         f"need not wait for each other. Then {plural(search.budget, 'random composition')} of two attacks. "
         f"The two worst named attacks and the two worst of the others get {further}. Last, the worst named attack and "
         f"the worst of the others run on the seeds of the results, {seeds}; the search uses {searched} only. The lower "
-        "mean is shown. The true worst case may be lower; choosing the lower of two means lowers it a little.",
+        "mean is shown. The true worst case may be lower; choosing the lower of two means lowers it a little. The "
+        "search goes by the accuracy on the same test examples as the results, on seeds of its own.",
         "**Setting**: all clients take part in each round, with the same weight except where a name says otherwise. A "
         f"defence that needs the number of attackers knows it. Without attackers it is made for {tuned_for}, so that "
         "the first column shows its cost. A round of IFCA is four rounds, in each of which a client tries one of its "
@@ -149,12 +232,8 @@ def _board(board: Board) -> list[str]:
         *_first(board),
         *_beaten(board, done),
     ]
-    for title, synchronous in (("Synchronous", True), ("Asynchronous", False)):
-        if order := board.order(synchronous):
-            blocks.append(markdown_table(_ranking(board, order, title)))
-    for title, synchronous in (("synchronous", True), ("asynchronous", False)):
-        if order := board.order(synchronous):
-            blocks.append(markdown_table(_cells(board, order, title)))
+    blocks += [markdown_table(_ranking(board, rows, sort)) for sort, rows in board.sorts]
+    blocks += [markdown_table(_cells(board, rows, sort)) for sort, rows in board.sorts]
     if done:
         digits = SHOWN * "0"
         blocks.append(
@@ -175,15 +254,15 @@ def _board(board: Board) -> list[str]:
 def _first(board: Board) -> list[str]:
     """Return in a sentence which defences rank first."""
     found = []
-    for title, synchronous in (("synchronous", True), ("asynchronous", False)):
+    for sort, rows in board.sorts:
         best = [
-            f"{one.defence.name} ({accuracy(average)} %)"
-            for one in board.order(synchronous)[:3]
-            if (average := board.average(one, board.tier.tuned_for)) is not None
+            f"{one.name} ({accuracy(average)} %)"
+            for one in rows[:3]
+            if (average := board.average(one.defences[0], board.tier.tuned_for)) is not None
         ]
-        found += [f"of the {title} defences {', '.join(best)}"] * bool(best)
+        found += [f"{sort.title}: {', '.join(best)}."] * bool(best)
     share = board.share(board.tier.tuned_for)
-    return [f"**First** with {share} attackers: {'; '.join(found)}."] if found else []
+    return [f"**First** with {share} attackers. {' '.join(found)}"] if found else []
 
 
 def _beaten(board: Board, done: Sequence[RankedDefence]) -> list[str]:
@@ -271,19 +350,20 @@ def _listed(names: Sequence[str]) -> str:
     return f" ({'; '.join(names)})" if names else ""
 
 
-def _ranking(board: Board, order: Sequence[RankedDefence], title: str) -> Flat:
+def _ranking(board: Board, merged: Sequence[Rows], sort: Sort) -> Flat:
     tier, shares = board.tier, (0, *board.tier.attackers)
     columns = ["#", "defence", "kind", *(board.share(f) for f in shares), "honest excluded", "ms a round", "tuned"]
     rows = list[list[str]]()
-    for number, one in enumerate(order, 1):
+    for place, together in zip(board.places(merged), merged, strict=True):
+        one = together.defences[0]
         main = [trace for trial in board.trials(one, tier.tuned_for) for trace in trial.traces]
         every = [trace.wall_seconds for f in shares for trial in board.trials(one, f) for trace in trial.traces]
         rounds = tier.rounds if one.synchronous else tier.seconds
         rows.append(
             [
-                str(number) if board.rank_by(one) >= 0 else "–",
-                one.defence.name,
-                one.defence.kind,
+                place,
+                together.name,
+                ", ".join(dict.fromkeys(each.defence.kind for each in together.defences)),
                 *(_average(board, one, f) for f in shares),
                 f"{statistics.fmean(trace.honest_excluded for trace in main):.1f}" if main else "–",
                 f"{1000 * statistics.fmean(every) / rounds:.1f}" if every else "–",
@@ -294,8 +374,8 @@ def _ranking(board: Board, order: Sequence[RankedDefence], title: str) -> Flat:
         "Accuracy without attackers and under the worst attack, by share of attackers; means over the kinds of "
         "heterogeneity."
     )
-    note += "" if order[0].synchronous else " A round is one virtual second, in which a client trains about once."
-    return Flat(title, columns, rows, [note], [True, False, False, *(True for _ in shares), True, True, False])
+    note += "" if sort.synchronous else " A round is one virtual second, in which a client trains about once."
+    return Flat(sort.title, columns, rows, [note], [False, False, False, *(True for _ in shares), True, True, False])
 
 
 def _average(board: Board, one: RankedDefence, f: int) -> str:
@@ -313,11 +393,14 @@ def accuracy(found: Estimate) -> str:
     return f"{100 * found.mean:.1f}{half}" + (f" ({found.n} of {found.n + found.failed})" if found.failed else "")
 
 
-def _cells(board: Board, order: Sequence[RankedDefence], title: str) -> Flat:
+def _cells(board: Board, merged: Sequence[Rows], sort: Sort) -> Flat:
     tier = board.tier
-    rows = [[one.defence.name, *(_cell(one.cells[w, tier.tuned_for]) for w in tier.heterogeneity)] for one in order]
+    rows = [
+        [one.name, *(_cell(one.defences[0].cells[w, tier.tuned_for]) for w in tier.heterogeneity)] for one in merged
+    ]
     columns = ["defence", *tier.heterogeneity]
-    return Flat(f"{board.share(tier.tuned_for)} attackers, {title}", columns, rows, [], [False for _ in columns])
+    title = f"{board.share(tier.tuned_for)} attackers, {sort.title[0].lower()}{sort.title[1:]}"
+    return Flat(title, columns, rows, [], [False for _ in columns])
 
 
 def _cell(cell: Contest) -> str:
@@ -390,5 +473,5 @@ def write(boards: Sequence[Board], path: Path, folder: Path) -> list[Path]:
     files = {path: page(boards)} | {folder / f"{board.tier.name}.csv": table(board) for board in boards}
     for file, text in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        write_file(file, text.encode())
     return list(files)

@@ -1,35 +1,31 @@
 """The defences of the leaderboard: rules, chains and algorithms, each made for a number of attackers.
 
 Each gets four settings to be tuned among: four learning rates, or two of them with two values of an option of its own.
+A rule that needs no more than the number of attackers is there without a line here.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import isabstract
 from typing import Any, NamedTuple
 
+from phalanx import aggregators
 from phalanx.aggregators import (
-    CAF,
     CTMA,
-    MDA,
     SMEA,
     AdaptiveClip,
     Aggregator,
     Bucketing,
-    Bulyan,
     CenteredClipping,
+    Chain,
     Clip,
-    DensestMajority,
-    DnC,
-    FLAMEFilter,
-    FoolsGoldWeights,
     GeometricMedian,
     Krum,
-    MeaMed,
     Mean,
     Median,
     MoNNA,
-    MultiKrum,
     NearestNeighborMixing,
     SignMajority,
     Steps,
@@ -112,6 +108,7 @@ class Defence:
         most: largest number of attackers for which it is quick enough; None for any.
         models: number of models that a client is sent one after the other before the server uses its update: a round
             of the tier is as many rounds.
+        trusts: whether it trusts examples of the server, or a client, which others do without.
     """
 
     name: str
@@ -121,6 +118,7 @@ class Defence:
     values: Sequence[Any] = (None,)
     most: int | None = None
     models: int = 1
+    trusts: bool = False
 
     @property
     def settings(self) -> list[DefenceSetting]:
@@ -153,38 +151,24 @@ def algorithm(
     make: Callable[[Setup, Any], Algorithm],
     option: str = "",
     values: Sequence[Any] = (None,),
-    models: int = 1,
+    **more: Any,
 ) -> Defence:
     """Return an algorithm."""
-    return Defence(name, "algorithm", make, option, values, models=models)
+    return Defence(name, "algorithm", make, option, values, **more)
 
 
 def _median(**options: Any) -> FedAvg:
     return FedAvg(aggregate=Median(), preprocess=Ignore(), **options)
 
 
-DEFENCES: tuple[Defence, ...] = (
-    rule("Mean", lambda s: Mean()),
-    rule("Median", lambda s: Median()),
-    rule("TrimmedMean", lambda s: TrimmedMean(s.share)),
-    rule("MeaMed", lambda s: MeaMed(s.f)),
+LISTED: tuple[Defence, ...] = (
     Defence(
         "SignMajority", "rule", lambda s, v: FedAvg(SignMajority(), Ignore(), server_lr=v), "server_lr", (0.03, 0.1)
     ),
-    rule("Krum", lambda s: Krum(s.f)),
-    rule("MultiKrum", lambda s: MultiKrum(s.f)),
-    rule("Bulyan", lambda s: Bulyan(s.f)),
-    rule("MDA", lambda s: MDA(s.f)),
-    rule("MoNNA, trusting an honest client", lambda s: MoNNA(s.f, s.honest)),
-    rule("GeometricMedian", lambda s: GeometricMedian()),
+    rule("MoNNA, trusting an honest client", lambda s: MoNNA(s.f, s.honest), trusts=True),
     rule("CenteredClipping", lambda s, v: CenteredClipping(v), "radius", (0.3, 1.0)),
     rule("CTMA(Median)", lambda s: CTMA(s.share)),
     rule("SMEA", lambda s: SMEA(s.f), most=2),
-    rule("CAF", lambda s: CAF(s.f)),
-    rule("DnC", lambda s: DnC(s.f)),
-    rule("FoolsGoldWeights", lambda s: FoolsGoldWeights()),
-    rule("FLAMEFilter", lambda s: FLAMEFilter()),
-    rule("DensestMajority", lambda s: DensestMajority()),
     chain("Clip >> Mean", lambda s, v: Clip(v) >> Mean(), "radius", (0.3, 1.0)),
     chain("AdaptiveClip >> TrimmedMean", lambda s: AdaptiveClip(s.f) >> TrimmedMean(s.share)),
     chain("Bucketing(2) >> Median", lambda s: Bucketing(2) >> Median()),
@@ -202,7 +186,7 @@ DEFENCES: tuple[Defence, ...] = (
         "FedAvg(Median), truncated sizes",
         lambda s, _: FedAvg(aggregate=Median(), preprocess=Truncate.as_published(max(s.share, 0.05), 0.499)),
     ),
-    algorithm("FLTrust", lambda s, _: FLTrust()),
+    algorithm("FLTrust", lambda s, _: FLTrust(), trusts=True),
     algorithm("FLAME", lambda s, _: FLAME(f=s.f)),
     algorithm("FoolsGold", lambda s, _: FoolsGold()),
     algorithm("RFFL", lambda s, v: RFFL(threshold=v, warmup=3), "threshold", (1 / 60, 1 / 3)),
@@ -244,8 +228,29 @@ DEFENCES: tuple[Defence, ...] = (
     algorithm("Quorum(AsyncFilter)", lambda s, _: Quorum(AsyncFilter(), 10)),
     algorithm("Kardam", lambda s, v: Kardam(s.f, server_lr=v), "server_lr", (0.1, 0.4)),
     algorithm("BASGD", lambda s, _: BASGD(min(2 * s.f + 1, s.n))),
-    algorithm("ZenoPlusPlus", lambda s, v: ZenoPlusPlus(v), "server_lr", (0.05, 0.2)),
-    algorithm("AFLGuard", lambda s, v: AFLGuard(v), "radius", (1.0, 2.0)),
+    algorithm("ZenoPlusPlus", lambda s, v: ZenoPlusPlus(v), "server_lr", (0.05, 0.2), trusts=True),
+    algorithm("AFLGuard", lambda s, v: AFLGuard(v), "radius", (1.0, 2.0), trusts=True),
     algorithm("AsyncMomentum", lambda s, v: AsyncMomentum(server_lr=v, weight_by="clients"), "server_lr", (0.05, 0.2)),
     algorithm("AsyncRFFL", lambda s, v: AsyncRFFL(threshold=v), "threshold", (1 / 60, 1 / 3)),
 )
+
+
+GIVEN = {"f": "f", "beta": "share", "share": "share"}  # the field of a rule that takes a value of the setup
+
+
+def _made(kind: type[Aggregator], setup: Setup) -> Aggregator:
+    return kind(**{name: getattr(setup, given) for name, given in GIVEN.items() if name in kind.__dataclass_fields__})  # type: ignore[attr-defined]
+
+
+def plain(listed: Sequence[Defence]) -> tuple[Defence, ...]:
+    """Return the rules that nothing listed names, with their defaults, made for the number or share of attackers."""
+    named = {re.split(r"\W", one.name)[0] for one in listed if one.kind == "rule"}
+    kinds = {name: kind for name in aggregators.__all__ if isinstance(kind := getattr(aggregators, name), type)}
+    return tuple(
+        rule(name, partial(_made, kind))
+        for name, kind in kinds.items()
+        if issubclass(kind, Aggregator) and not isabstract(kind) and kind is not Chain and name not in named
+    )
+
+
+DEFENCES = (*plain(LISTED), *LISTED)

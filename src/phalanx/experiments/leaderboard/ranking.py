@@ -142,7 +142,7 @@ def ranked(tier: Tier, defence: Defence, carried: Carried) -> RankedDefence:
     cells = {
         (where, f): _contest(tuned, results, where, f) for where in tier.heterogeneity for f in (0, *tier.attackers)
     }
-    return RankedDefence(defence, setting, cells, None if first is None else first.algorithm.synchronous)
+    return RankedDefence(defence, setting, cells, None if first is None else first.algorithm.traits.synchronous)
 
 
 def _contest(study: Study, results: Results, where: str, f: int) -> Contest:

@@ -142,13 +142,13 @@ def _defended(defence: Defence, value: Any, setup: Setup, rounds: int, seconds: 
     made = defence.make(setup, value)
     clock: dict[str, Any] = (
         {"until": Until(steps=rounds * defence.models)}
-        if made.synchronous
+        if made.traits.synchronous
         else {"until": Until(seconds=seconds), "latency": Lognormal(each_turn=True)}
     )
     return {
         "algorithm": made,
         "training": setup.training,
-        "server_examples": SERVER if made.needs_reference else 0,
+        "server_examples": SERVER if made.traits.needs_reference else 0,
         **clock,
     }
 

@@ -15,8 +15,10 @@ from typing import Literal
 
 from phalanx.experiments.papers.comparison import Sample, Table
 from phalanx.experiments.statistics import CONFIDENCE, holm, paired
+from phalanx.experiments.trace import Trace
 
 Verdict = Literal["holds", "fails", "open"]
+Seeded = Sequence[tuple[int, float]]  # pairs of a seed and a value
 LEAST_SEEDS = 3  # that must agree on a claim without an amount
 LEGEND = (
     "Verdicts: of an amount by a paired t test over seeds against what is claimed, adjusted by Holm for all of the "
@@ -75,14 +77,14 @@ class Claim:
         """What the runs say, in words: `+2.0 ± 0.4 points`, or `in 2 of 3 seeds`."""
         if self.least is None:
             return f"in {sum(map(bool, self.values))} of {len(self.values)} seeds"
-        return f"{self.sample.text(self.decimals, signed=True)} {self.unit}"
+        return f"{self.sample.text(self.decimals, signed=True)} {self.unit}".rstrip()
 
     @property
     def claimed(self) -> str:
         """What is claimed, in words."""
         if self.published or self.least is None:
             return self.published or "yes"
-        return f"above {self.least:g}"
+        return f"above {self.least:.3g}"
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,18 @@ def claims_table(claims: Sequence[Judged]) -> Table:
     return Table("Claims", ("claim", "verdict", "ours", "claimed", "seeds"), rows, (LEGEND,))
 
 
-def lead(first: Sequence[tuple[int, float]], second: Sequence[tuple[int, float]]) -> list[float]:
-    """Return by how much the first leads, on each seed that both have; pairs of a seed and a value."""
+def finals(traces: Sequence[Trace], figure: str = "accuracy", *, best: bool = False) -> list[tuple[int, float]]:
+    """Return seed and last value, or best one, of each run that finished, in percent."""
+    known = [(t.seed, t.best(figure) if best else t.final(figure)) for t in traces if not t.failed]
+    return [(seed, 100 * value) for seed, value in known if value is not None]
+
+
+def lead(first: Seeded, second: Seeded) -> list[float]:
+    """Return by how much the first leads, on each seed that both have."""
+    return [value for _, value in difference(first, second)]
+
+
+def difference(first: Seeded, second: Seeded) -> list[tuple[int, float]]:
+    """Return the first minus the second, on each seed that both have."""
     other = dict(second)
-    return [value - other[seed] for seed, value in sorted(first) if seed in other]
+    return [(seed, value - other[seed]) for seed, value in sorted(first) if seed in other]

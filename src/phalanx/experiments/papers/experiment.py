@@ -32,7 +32,7 @@ from phalanx.experiments.papers.published import FILE, PublishedPaper, published
 from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.trust import find_own
+from phalanx.trust import find_own, imported
 from phalanx.version import URL
 from phalanx.wording import shown
 
@@ -216,7 +216,7 @@ def _imported(package: str) -> ModuleType:
     if package != PACKAGE:
         find_own()
     try:
-        module = importlib.import_module(package)
+        module = importlib.import_module(package) if package == PACKAGE else imported(package)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{package}.".startswith(f"{error.name}."):
             raise

@@ -14,10 +14,15 @@ from phalanx.experiments.papers.experiment import Context, Experiment, Reproduct
 from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.shown.text import Flat, markdown_table
 from phalanx.experiments.trace import Trace
+from phalanx.runs.files import write
 from phalanx.wording import plural
 
 BEGIN, END = "<!-- scoreboard -->", "<!-- end of the scoreboard -->"
-PAGE = Path("docs/reproduction.md")  # next to the folder of results; between the two marks it has the scoreboard
+PAGE = Path("docs/reproduction.md")  # next to the folder of results; between the two marks it has the decided claims
+DECIDED = (
+    "These are the claims that hold or fail at the papers' own size, and those that fail at quick scale. "
+    "[All claims](../results/scoreboard.md)."
+)
 VERDICTS = re.compile(
     r"(<!-- verdicts of ([a-z-]+) -->\n).*?(<!-- end of the verdicts -->)", re.DOTALL
 )  # on other pages
@@ -86,12 +91,13 @@ def write_scoreboard(pages: Sequence[Shown], found: Mapping[str, Reproduction], 
     page = folder.parent / PAGE
     if page.is_file() and BEGIN in (before := page.read_text(encoding="utf-8")):
         head, _, rest = before.partition(BEGIN)
-        files[page] = f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
+        short = scoreboard(pages, found, decided=True)
+        files[page] = f"{head}{BEGIN}\n\n{short}\n\n{END}{rest.partition(END)[2]}"
     for page in sorted(page for page in (folder.parent / PAGE).parent.glob("*.md") if page not in files):
         if (after := with_verdicts(before := page.read_text(encoding="utf-8"), table)) != before:
             files[page] = after
     for path, content in files.items():
-        path.write_text(content, encoding="utf-8")
+        write(path, content.encode())
     return list(files)
 
 
@@ -122,14 +128,22 @@ def _verdicts(rows: Sequence[Mapping[str, str]]) -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
-def scoreboard(pages: Sequence[Shown], found: Mapping[str, Reproduction]) -> str:
-    """Return the counts, and a table of claims for each paper, as Markdown."""
-    blocks = [_counts(pages, found), LEGEND]
+def scoreboard(pages: Sequence[Shown], found: Mapping[str, Reproduction], decided: bool = False) -> str:
+    """Return the counts, and a table of claims for each paper, as Markdown.
+
+    Args:
+        pages: all pages.
+        found: the papers.
+        decided: whether the tables leave out claims that are open, or hold at quick scale only.
+    """
+    blocks = [_counts(pages, found), LEGEND, *[DECIDED] * decided]
     for name, reproduction in found.items():
         rows = [
             [one.claim.text, one.verdict, one.claim.ours, one.claim.claimed, str(len(one.claim.values)), page.size,
              page.numerics, f"`{page.command}`"]
-            for page, one in _claims(pages) if page.experiment.paper.name == name
+            for page, one in _claims(pages)
+            if page.experiment.paper.name == name
+            and not (decided and (one.verdict == "open" or (one.verdict == "holds" and not page.context.own_size)))
         ]  # fmt: skip
         if rows:
             columns = ["claim", "verdict", "ours", "claimed", "seeds", "size", "numerics", "command"]

@@ -12,6 +12,7 @@ from phalanx.experiments.shown.plotting import save
 from phalanx.experiments.shown.text import markdown_table
 from phalanx.experiments.trace import Trace
 from phalanx.report.words import duration
+from phalanx.runs.files import write as write_file
 from phalanx.wording import plural
 
 Records = Mapping[str, Sequence[Trace]]
@@ -54,10 +55,10 @@ def write(
     drawn = {plot.part: save(plot.figure, _stem(stem, plot)) for plot in rendering.plots}
     page = stem.with_name(stem.name + ".md")
     blocks = [*_blocks(rendering, experiment, drawn), _origin(experiment, context, records), *_gaps(records, missing)]
-    page.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+    write_file(page, ("\n\n".join(blocks) + "\n").encode())
     table = stem.with_name(stem.name + ".csv")
     if rendering.tables:
-        table.write_text(csv_text(rendering.tables), encoding="utf-8")
+        write_file(table, csv_text(rendering.tables).encode())
     return [page, *([table] if rendering.tables else []), *(path for paths in drawn.values() for path in paths)]
 
 

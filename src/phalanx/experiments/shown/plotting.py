@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phalanx.experiments.trace import Trace
+from phalanx.runs.files import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,6 +225,6 @@ def save(figure: "Figure", stem: Path) -> list[Path]:
         The files.
     """
     paths = [stem.with_name(stem.name + ending) for ending in (".svg", ".png")]
-    figure.savefig(paths[0], metadata={"Date": None, "Creator": None})
-    figure.savefig(paths[1], metadata={"Software": None}, dpi=DPI)
+    write_figure(figure, paths[0], metadata={"Date": None, "Creator": None})
+    write_figure(figure, paths[1], metadata={"Software": None}, dpi=DPI)
     return paths

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from phalanx.experiments.results import METRICS, Results
+from phalanx.experiments.results import Results
 from phalanx.experiments.shown.plotting import COLOURS, INK, curves
 from phalanx.experiments.shown.study_tables import axes_of, heading
 
@@ -37,7 +37,7 @@ def heat_map(results: Results, metric: str = "accuracy", at: Mapping[str, str] |
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
 
     rows, columns = axes_of(results)
-    table, scale = results.table(rows, columns, metric, at), METRICS[metric].scale
+    table, scale = results.table(rows, columns, metric, at), results.metrics[metric].scale
     shown = np.array(
         [[np.nan if e.mean is None else scale * e.mean for e in inner.values()] for inner in table.values()]
     )

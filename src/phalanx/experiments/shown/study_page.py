@@ -98,11 +98,11 @@ def _others(row: Row, axis: str, seeds: bool) -> tuple[object, ...]:
 def runs(results: Results) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows of the list of runs."""
     target = results.target
-    heads = [*results.axes, "Seed", *(METRICS[metric].title.removesuffix(", %") for metric in LISTED), "Status"]
+    heads = [*results.axes, "Seed", *(results.metrics[metric].title.removesuffix(", %") for metric in LISTED), "Status"]
     body = []
     for row in results.rows:
         values = [(row.value(metric, target), metric) for metric in LISTED]
-        texts = ["–" if v is None else LISTED[m].format(v * METRICS[m].scale) for v, m in values]
+        texts = ["–" if v is None else LISTED[m].format(v * results.metrics[m].scale) for v, m in values]
         status = f"failed: {row.trace.error}" if row.trace.failed else row.trace.status
         body.append([*row.labels.values(), str(row.trace.seed), *texts, status])
     return heads, body
@@ -118,7 +118,8 @@ def html(results: Results, drawn: Sequence[Drawn], command: str) -> str:
     """
     heads, body = runs(results)
     panels, widths = study_tables.panels(results), [one.figure.get_size_inches()[0] for one in drawn]
-    further = [m for m in FURTHER if any(row.value(m) is not None for row in results.rows)]
+    extra = [m for m in results.metrics if m not in METRICS]
+    further = [m for m in (*FURTHER, *extra) if any(results.estimate([row], m).n for row in results.rows)]
     return filled(
         files("phalanx.experiments.shown").joinpath("study.html").read_text(encoding="utf-8"),
         title=results.name,

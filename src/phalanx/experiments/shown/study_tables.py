@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from phalanx.experiments.results import METRICS, Results
+from phalanx.experiments.results import Results
 from phalanx.experiments.shown.text import Flat
 from phalanx.experiments.statistics import Estimate
 from phalanx.report.words import percent
+from phalanx.runs.files import write
 from phalanx.wording import plural
 
 LISTED = 15  # pairs of methods that a table of tests shows, those with the smallest p
@@ -47,16 +48,15 @@ def heading(results: Results, metric: str, at: Mapping[str, str]) -> str:
     further = [axis for axis in list(results.axes)[2:] if axis not in at]
     mean = f"mean over {', '.join(further)}" if further else ""
     target = f"target {percent(results.target)}" if metric.endswith("_target") else ""
-    return "; ".join(
-        filter(None, (f"{METRICS[metric].title}, by {' and '.join(list(results.axes)[:2])}", target, where, mean))
-    )
+    title = f"{results.metrics[metric].title}, by {' and '.join(list(results.axes)[:2])}"
+    return "; ".join(filter(None, (title, target, where, mean)))
 
 
 def estimates(results: Results, metric: str = "accuracy", at: Mapping[str, str] | None = None) -> Flat:
     """Return the table of a figure by the first two axes."""
     rows, columns = axes_of(results)
     found = results.table(rows, columns, metric, at)
-    names = [METRICS[metric].title] if columns is None else list(results.axes[columns])
+    names = [results.metrics[metric].title] if columns is None else list(results.axes[columns])
     body, notes = found.texts(), [found.legend]
     if metric.endswith("_target"):
         body = [[text.replace("failed", "not reached") for text in row] for row in body]
@@ -68,7 +68,7 @@ def estimates(results: Results, metric: str = "accuracy", at: Mapping[str, str] 
 def paired_tests(results: Results, metric: str = "accuracy") -> Flat | None:
     """Return the paired tests between the values of the first axis; None if no two have two seeds in common."""
     axis, _ = axes_of(results)
-    found, scale = results.tests(axis, metric), METRICS[metric].scale
+    found, scale = results.tests(axis, metric), results.metrics[metric].scale
     if not found:
         return None
     rows = [
@@ -89,7 +89,7 @@ def paired_tests(results: Results, metric: str = "accuracy") -> Flat | None:
     notes += (
         [f"The {LISTED} pairs with the smallest p of {len(found)}; tests.csv has all."] if len(found) > LISTED else []
     )
-    columns = [axis, f"Difference: {METRICS[metric].title}", "n", "p", "p, Holm", f"Below {SIGNIFICANT}"]
+    columns = [axis, f"Difference: {results.metrics[metric].title}", "n", "p", "p, Holm", f"Below {SIGNIFICANT}"]
     return Flat("Paired tests", columns, rows, notes, [False, True, True, True, True, False])
 
 
@@ -104,7 +104,7 @@ def costs(results: Results) -> Flat:
     known = [m for m in COSTS if any(e[m].mean is not None for e in by_metric[m].values())]
     rows = [[name, *(_cost(by_metric[m][name][m]) for m in known)] for name in results.axes[axis]]
     notes = ["Means over all runs. Megabytes: 4 bytes a parameter of each update that reached the server."]
-    columns = [axis, *(METRICS[metric].title for metric in known)]
+    columns = [axis, *(results.metrics[metric].title for metric in known)]
     return Flat("Costs", columns, rows, notes, [False, *[True] * len(known)])
 
 
@@ -124,7 +124,7 @@ def tables_csv(results: Results) -> str:
     """Return a line for each cell and figure: mean, interval, number of seeds."""
     lines = []
     for names, rows in results.cells():
-        for metric in METRICS:
+        for metric in results.metrics:
             e = results.estimate(rows, metric)
             numbers = {"mean": e.mean, "low": e.low, "high": e.high, "n": e.n, "failed": e.failed}
             lines += [dict(zip(results.axes, names, strict=True)) | {"metric": metric} | numbers] if e.n else []
@@ -166,5 +166,5 @@ def write_csv(results: Results, folder: Path) -> list[Path]:
     texts = {"runs.csv": runs_csv(results), "tables.csv": tables_csv(results), "tests.csv": tests_csv(results)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write(folder / name, text.encode())
     return [folder / name for name in texts]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from phalanx.fairness import Correlation, collaborative_fairness, gains
 from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.figures.drawing import COLOUR, DASH, HALF, Picture, canvas, styled, svg
+from phalanx.report.weightings import Part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,8 +73,7 @@ def against_alone(record: "Record", records: "Sequence[Record]") -> AgainstAlone
 
 
 def _standalone(record: "Record") -> bool:
-    path = (record.config.get("algorithm") or {}).get("class_path", "")
-    return str(path).rpartition(".")[2] == "Standalone"
+    return Part.of(record.config.get("algorithm")).name == "Standalone"
 
 
 def _received(record: "Record") -> dict[int, float]:

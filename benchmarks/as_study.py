@@ -1,0 +1,55 @@
+"""A benchmark that is a study: its options on the command line, its records, and its tables in Markdown."""
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from phalanx import Study
+from phalanx.experiments.results import Results, Row
+
+Tables = Callable[[Results], str]
+
+
+def carry_out(text: str, studies: Mapping[str, Study], tables: Tables, folder: str) -> None:
+    """Carry out what has no record yet, and print the tables.
+
+    Args:
+        text: the docstring of the program.
+        studies: by name.
+        tables: makes the tables of the results of one.
+        folder: its records, below `build`.
+    """
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=tuple(studies), default=tuple(studies))
+    parser.add_argument("--seeds", type=int, nargs="*", default=None, help="in place of those of the study")
+    parser.add_argument("--folder", type=Path, default=Path("build") / folder)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--table", action="store_true", help="only print what is there")
+    given = parser.parse_args()
+    for name in given.only:
+        study = studies[name] if given.seeds is None else replace(studies[name], seeds=given.seeds)
+        where = given.folder / name
+        print(tables(study.results(where) if given.table else study.run(where, jobs=given.jobs)), flush=True)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def crossed(results: Results, rows: str, columns: str, cell: Callable[[list[Row]], str]) -> str:
+    """Return a table of the values of two axes; a dash where there is no run."""
+
+    def shown(row: str, column: str) -> str:
+        found = results.where({rows: row, columns: column})
+        return cell(found) if found else "-"
+
+    across = results.axes[columns]
+    return markdown(["", *across], ([row, *(shown(row, column) for column in across)] for row in results.axes[rows]))
+
+
+def percent(row: Row, metric: str) -> str:
+    """Return a figure of a run in percent; a dash if it was not measured."""
+    value = row.value(metric)
+    return "-" if value is None else f"{100 * value:.1f}"
