@@ -203,11 +203,10 @@ def test_what_an_array_says_of_its_size_takes_no_memory(tmp_path):
 def test_after_three_strikes_a_client_is_not_asked_any_more(tmp_path):
     told = run(tmp_path, filled(np.nan), until=5)
     assert told.served == [{0, 1, 2}] * 5
-    assert len(told.invalid) == 3
+    why = f"update holds {D} NaN of {D} values"
+    assert told.invalid == [why, why, f"{why}; suspended"], "the guard finds it, not the transport"
     barred = told.transport.register.barred(BAD)
-    assert re.fullmatch(
-        rf"suspended for 3\d+ s more after 3 strikes, the last: update holds {D} NaN of {D} values", barred
-    )
+    assert re.fullmatch(rf"suspended for 3\d+ s more after 3 strikes, the last: {why}", barred)
 
 
 # --- who it is from

@@ -1,6 +1,7 @@
 """Over Flower, under a rule by coordinate: trail, status, live view, report and metrics name the liar, nobody else."""
 
 import dataclasses
+import html
 import io
 from types import SimpleNamespace
 
@@ -11,8 +12,9 @@ from flower.federations import KEYS, SMALL, at_nodes, coordinator, honest
 from phalanx import Record, Run, Until, simulate
 from phalanx.aggregators import TrimmedMean
 from phalanx.algorithms import FedAvg
-from phalanx.attacks import Rescale, Scheduled
+from phalanx.attacks import NonFinite, Rescale, Scheduled
 from phalanx.cli.main import main
+from phalanx.cli.terminal import complaints
 from phalanx.core import ClientReport
 from phalanx.engine.observer import Progress
 from phalanx.flower import InProcessGrid, client_app, coordinate, participant_of
@@ -22,8 +24,10 @@ from phalanx.flower.metrics import PrometheusMetrics
 from phalanx.flower.status import STANDINGS
 from phalanx.models import MLP
 from phalanx.report import render
+from phalanx.runs.card import card
 from phalanx.runs.federation import Federation
 from phalanx.runs.files import AUDIT
+from phalanx.runs.missing import SUSPENDED
 from phalanx.runs.reports import fallen
 from phalanx.runs.schema import StepRecord
 from phalanx.training import Evaluation, LocalSGD
@@ -109,6 +113,24 @@ def test_a_model_that_a_client_has_lost_by_is_exported_only_where_that_is_accept
     assert fell[0] in " ".join(capsys.readouterr().err.split())
     assert (tmp_path / "model.safetensors").exists()
     assert "reports an accuracy of" in (tmp_path / "run" / "model.md").read_text()
+
+
+def test_history_card_report_and_terminal_say_who_was_suspended(tmp_path):
+    federation = Federation(PLAN)
+    liar = participant_of(PLAN, LIAR, KEYS[LIAR], tmp_path / "liar", federation)
+    apps = {
+        **honest(PLAN, tmp_path / "state", federation),
+        LIAR: client_app(dataclasses.replace(liar, attack=NonFinite())),
+    }
+    with InProcessGrid(at_nodes(apps)) as grid:
+        coordinate(grid, coordinator(PLAN, folder=tmp_path / "run", federation=federation))
+    record = Record.load(tmp_path / "run")
+    why = next(step.invalid[LIAR] for step in record.history if step.invalid.get(LIAR, "").endswith(SUSPENDED))
+    said = f"Suspended for a while: client {LIAR} (clinic-{LIAR}) in step 3, after: {why.removesuffix(SUSPENDED)}."
+    assert "holds" in why
+    assert said in card(record).replace("\\", "")
+    assert said in complaints(record)
+    assert html.escape(said) in render([record], "runs")
 
 
 def test_status_view_report_and_card_say_the_same(run):

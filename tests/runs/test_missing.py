@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from phalanx.core import ROUND_LOST, ClientReport, Verdict
 from phalanx.runs.card import _by_clients
-from phalanx.runs.missing import LISTED, counts, gone, lost_rounds, never, subset
+from phalanx.runs.missing import LISTED, SUSPENDED, counts, gone, lost_rounds, never, subset, suspended
 from phalanx.runs.reports import fallen
 from phalanx.runs.schema import ClientRecord, Exclusion, StepRecord
 
@@ -34,6 +34,17 @@ def test_the_sentence_names_them_but_for_excluded_clients_and_known_attackers():
     assert subset([*history, step(2, (1, 2))], clients) == ""
     many = {i: ClientRecord() for i in range(LISTED + 3)}
     assert subset([step(1, lost=many)], many).endswith(f"{LISTED - 1} from step 1 on, and 3 more.")
+
+
+def test_who_was_suspended_is_named_with_the_step_and_the_reason():
+    assert suspended([step(1, lost=(1,), invalid=(2,))], {}) == "", "for another reason than that alone"
+    history = [step(0), *(StepRecord(step=k, version=k, seconds=0.0, lost={1: f"silent{SUSPENDED}"}) for k in range(9))]
+    history[2] = StepRecord(step=1, version=1, seconds=0.0, lost={4: "late"}, invalid={0: f"holds NaN{SUSPENDED}"})
+    said = suspended(history[:3], {1: ClientRecord(name="Lyon")})
+    assert (
+        said == "Suspended for a while: client 1 (Lyon) in step 0, after: silent; client 0 in step 1, after: holds NaN."
+    )
+    assert suspended(history * 2, {}).endswith("; and 6 times more.")
 
 
 def test_who_never_enrolled_is_named():

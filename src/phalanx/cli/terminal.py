@@ -14,7 +14,7 @@ from rich.table import Table
 
 from phalanx.cli.consoles import escape
 from phalanx.report.troubles import troubles
-from phalanx.runs.missing import lost_rounds, never, subset
+from phalanx.runs.missing import lost_rounds, never, subset, suspended
 from phalanx.runs.record import Record
 from phalanx.runs.reports import fallen, reported, spread
 from phalanx.runs.schema import ClientRecord, DetectionCounts
@@ -135,7 +135,8 @@ def complaints(record: Record) -> list[str]:
         f"client {listed([i], dict(clients))} never took part: {c.not_enrolled}" for i, c in clients if c.not_enrolled
     ]
     of_roster, lost = never(record.summary.missing), lost_rounds(record.history)
-    found = filter(None, (of_roster, lost, subset(record.history, record.summary.clients)))
+    known = record.history, record.summary.clients
+    found = filter(None, (of_roster, lost, suspended(*known), subset(*known)))
     fell = fallen(record.history, {i: client.name for i, client in clients})
     return [*absent, *found, *fell] + [
         f"{t.kind} {plural(t.count, 'time')} (clients {listed(t.clients, record.summary.clients)}): {t.reason}"

@@ -99,6 +99,14 @@ class Revealing(Protocol):
 
 
 @runtime_checkable
+class Punishing(Protocol):
+    """A transport that gives a client no task for a while after answers that were invalid."""
+
+    def strike(self, reasons: Mapping[int, str], enrolled: Set[int]) -> Mapping[int, str]:
+        """Note whose answers were invalid since the last report; return the reasons, with what follows from each."""
+
+
+@runtime_checkable
 class Resumable(Protocol):
     """A transport that can return its unfinished work, so that another one goes on from there."""
 

@@ -110,7 +110,7 @@ class Waited:
 class FlowerTransport:
     """A transport to real clients over Flower.
 
-    It is an `Observer` as well: as one of the observers of its run, it counts invalid updates as strikes.
+    It is an `Observer` as well: as one of the observers of its run, it knows who is enrolled, and who is excluded.
 
     Args:
         grid: Flower's, as a ServerApp is given it.
@@ -214,15 +214,20 @@ class FlowerTransport:
         """Seconds since the run began."""
         return self.register.now
 
-    def __call__(self, progress: Progress, /) -> None:
-        """See `Observer`: an update that the guard finds invalid is a strike."""
-        for client, why in sorted(progress.invalid.items()):
-            if client not in progress.enrolled:
+    def strike(self, reasons: Mapping[int, str], enrolled: Set[int]) -> Mapping[int, str]:
+        """See `Punishing`: an update that the guard finds invalid is a strike."""
+        out = dict(reasons)
+        for client, why in sorted(reasons.items()):
+            if client not in enrolled:
                 self._complain("not enrolled", client, f"not enrolled: {why}")
             elif client in self._delivered:
                 self._complain("invalid", client, why)
-                self.register.struck(client, why)
+                out[client] = self.register.struck(client, why)
         self._delivered = frozenset()
+        return out
+
+    def __call__(self, progress: Progress, /) -> None:
+        """See `Observer`: it follows who is enrolled and who is excluded."""
         self.register.slow = self._deadlines.slow()
         self.register.report_pause()
         self.register.step, self._enrolled = progress.step, progress.enrolled

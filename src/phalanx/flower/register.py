@@ -27,6 +27,7 @@ from phalanx.flower.logs import log_fields
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pull, push, short
+from phalanx.runs.missing import SUSPENDED
 from phalanx.runs.signing import signed_by
 from phalanx.runs.transparency import TreeHead, is_cosigned, open_note, sign_note
 from phalanx.runs.witnesses import Witness
@@ -270,7 +271,7 @@ class Register:
         said = log_fields("suspended", client=client, step=self.step)
         log.warning("client %d is suspended %s", client, why, extra=said)
         self._tell(Note("suspended", client, why))
-        return "; suspended"
+        return SUSPENDED
 
     def _let_in_again(self, client: int, why: str) -> None:
         with self._changed:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.report.client_ledger import BYZANTINE, HONEST, UNKNOWN, ClientLedger, attacked
 from phalanx.report.words import NONE, duration, ids, percent
-from phalanx.runs.missing import lost_rounds, never, subset
+from phalanx.runs.missing import lost_rounds, never, subset, suspended
 from phalanx.runs.reports import fallen
 from phalanx.wording import plural
 
@@ -195,5 +195,7 @@ def _unused(ledger: ClientLedger) -> Iterator[str]:
     yield from fallen(ledger.record.history, ledger.names)
     if absent := never(ledger.record.summary.missing):
         yield absent
+    if barred := suspended(ledger.record.history, ledger.clients):
+        yield barred
     if without := subset(ledger.record.history, ledger.clients):
         yield without

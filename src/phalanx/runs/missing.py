@@ -7,6 +7,7 @@ from phalanx.runs.schema import ClientRecord, StepRecord
 from phalanx.wording import plural
 
 LISTED = 12  # clients that a sentence names, at most
+SUSPENDED = "; suspended"  # ends the reason of the invalid or missing answer after which a client is suspended
 
 
 def gone(history: Iterable[StepRecord]) -> dict[int, int]:
@@ -39,6 +40,19 @@ def never(missing: Mapping[int, str]) -> str:
     who = [f"{i}{f' ({missing[i]})' if missing[i] else ''}" for i in sorted(missing)]
     more = f", and {len(who) - LISTED} more" if len(who) > LISTED else ""
     return f"Never enrolled: client {', '.join(who[:LISTED])}{more}." if who else ""
+
+
+def suspended(history: Iterable[StepRecord], clients: Mapping[int, ClientRecord]) -> str:
+    """Return who of a deployment was suspended, in words; "" if nobody."""
+    found = [
+        f"client {i}{f' ({clients[i].name})' if i in clients and clients[i].name else ''} in step {step.step}, after: "
+        f"{why.removesuffix(SUSPENDED)}"
+        for step in history
+        for i, why in sorted((*step.invalid.items(), *step.lost.items()))
+        if why.endswith(SUSPENDED)
+    ]
+    more = f"; and {len(found) - LISTED} times more" if len(found) > LISTED else ""
+    return f"Suspended for a while: {'; '.join(found[:LISTED])}{more}." if found else ""
 
 
 def counts(history: Iterable[StepRecord], clients: Iterable[int]) -> dict[int, int]:
