@@ -69,6 +69,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "QFedAvg": algorithms.QFedAvg(),
     "FoolsGold": algorithms.FoolsGold(),
     "SignSGD": algorithms.SignSGD(),
+    "ServerAlone": algorithms.ServerAlone(),
     "Standalone": algorithms.Standalone(),
     "Catalyst": algorithms.Catalyst(F, quorum=7),
     "Catalyst(Median)": algorithms.Catalyst(F, quorum=7, aggregate=Median()),

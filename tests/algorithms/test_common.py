@@ -46,6 +46,7 @@ from phalanx.algorithms import (
     Quorum,
     Rewarded,
     Rotated,
+    ServerAlone,
     SignSGD,
     Standalone,
     StoCFL,
@@ -112,6 +113,7 @@ ALGORITHMS = [
     RFFL.as_published(),
     RFFL(clip=0.5, own="replaced", aggregate=Median(), probation=3, min_coherence=1.5),
     AsyncRFFL(),
+    ServerAlone(),
     Standalone(),
     QFedAvg(),
     QFedAvg(q=2.0, lr=0.5),
@@ -234,7 +236,7 @@ def test_every_client_that_took_part_has_a_verdict(algorithm):
         assert verdict.accepted or (verdict.weight == 0 and verdict.reason)
     if algorithm.traits.synchronous:
         waits = all(v.waits for v in state.verdicts.values())
-        used = 0 if isinstance(algorithm, Standalone) or waits else 1
+        used = 0 if isinstance(algorithm, (ServerAlone, Standalone)) or waits else 1
         assert sum(v.weight for v in state.verdicts.values()) == pytest.approx(used)
     assert not any(state.verdicts[i].final for i in ready)
     if algorithm.traits.synchronous:

@@ -33,6 +33,7 @@ from phalanx.algorithms.reputation import MedianNorm, PerLayer, Whole
 from phalanx.algorithms.rewarded import Rewarded
 from phalanx.algorithms.rffl import RFFL
 from phalanx.algorithms.scaffold import SCAFFOLD
+from phalanx.algorithms.server_alone import ServerAlone
 from phalanx.algorithms.server_optimizers import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from phalanx.algorithms.signsgd import SignSGD
 from phalanx.algorithms.staleness import Exponential, Hinge, Polynomial, Staleness, Undiscounted
@@ -93,6 +94,7 @@ __all__ = [
     "Relative",
     "Rewarded",
     "Rotated",
+    "ServerAlone",
     "SignSGD",
     "Staleness",
     "Standalone",

@@ -113,7 +113,8 @@ def test_asynchronous_defences_get_a_clock_and_ifca_whole_iterations():
     assert clocked == {name for name, run in runs.items() if not run.algorithm.traits.synchronous}
     assert {"Quorum(AsyncFilter)", "Quorum(FedAvg(Median))"} <= clocked
     assert {name: run.until.steps for name, run in runs.items() if run.until.steps not in (None, DIGITS.rounds)} == {
-        "IFCA(4, Median)": 4 * DIGITS.rounds
+        "IFCA(4, Median)": 4 * DIGITS.rounds,
+        "ServerAlone": 10 * DIGITS.rounds,
     }
 
 
@@ -371,6 +372,35 @@ def test_ranks_are_those_that_the_seeds_do_not_exclude_and_equal_defences_are_on
     apart = board_of(["Median", "Krum"])
     assert [apart.places(rows) for _, rows in apart.sorts] == [["1", "2"]]
     assert "| 1 (1 to 2) | CAF = Median | rule |" in page([board])
+
+
+def test_baselines_stand_first_with_the_better_of_both_in_each_kind_of_heterogeneity(tmp_path):
+    """By hand: 70 and 40 % alone, 60 and 60 % at the server: the better of both has 65 %."""
+    ends = {
+        "Standalone": (0.7, 0.4),
+        "ServerAlone": (0.6, 0.6),
+        "Median": (0.64, 0.64),
+        "Krum": (0.5, 0.5),
+        "FLTrust": (0.9, 0.9),
+    }
+    tier = replace(SMALL, heterogeneity={name: DIGITS.heterogeneity[name] for name in ("IID", "groups")})
+
+    def planted(name):
+        return Planted(lambda one: ends[name][one.groups is not None])
+
+    every = [ranked(tier, BY_NAME[name], planted(name)) for name in ends]
+    board = Board(tier, every, LineStore(tmp_path / "digits.jsonl"))
+    assert [[one.name for one in rows] for _, rows in board.sorts] == [
+        ["ServerAlone", "Standalone"], ["Median", "Krum"], ["FLTrust"],
+    ]  # fmt: skip
+    assert board.better(4).mean == pytest.approx(0.65)
+    text = page([board])
+    assert (
+        "Of 3 rows with 20 % attackers 2 exceed ServerAlone (60.0 %), 2 exceed Standalone (55.0 %), 1 exceed the "
+        "better of both in each kind of heterogeneity (65.0 %), by their means."
+    ) in text
+    assert "| the better of both, in each kind of heterogeneity |  | 65.0 ± 0.0 | 65.0 ± 0.0 |" in text
+    assert "Synchronous: Median" in text, "the best are defences"
 
 
 def test_every_defence_that_is_given_clean_examples_or_a_client_is_known_to_trust():

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from phalanx.attacks import Attack, ReportTimes, Rescale, Scheduled, Together
 from phalanx.experiments.grid import name_of
+from phalanx.experiments.leaderboard.defences import BASELINE
 from phalanx.experiments.leaderboard.ranking import Contest, RankedDefence, Trial, mean_over
-from phalanx.experiments.leaderboard.tiers import TIERS, Tier
+from phalanx.experiments.leaderboard.tiers import SERVER, TIERS, Tier
 from phalanx.experiments.line_store import LineStore
 from phalanx.experiments.shown.text import Flat, markdown_table
 from phalanx.experiments.statistics import CONFIDENCE, Estimate, holm, paired
@@ -50,11 +51,7 @@ class Board:
 
     def order(self, sort: "Sort") -> list[RankedDefence]:
         """Return the defences of one sort that have results, the best first, those without a rank last."""
-        here = [
-            one
-            for one in self.ranked
-            if one.cells and (one.synchronous, one.defence.trusts) == (sort.synchronous, sort.trusts)
-        ]
+        here = [one for one in self.ranked if one.cells and sort.fits(one)]
         return sorted(here, key=lambda one: (-self.rank_by(one), one.defence.name))
 
     @property
@@ -98,6 +95,14 @@ class Board:
         whole = all(len(values) == len(self.tier.heterogeneity) for values in known)
         return [statistics.fmean(values) for values in known] if whole else []
 
+    def better(self, f: int) -> Estimate | None:
+        """Return the accuracy of the better baseline in each kind of heterogeneity, over all of them."""
+        known = [one for one in self.order(BASELINES) if len(self.trials(one, f)) == len(self.tier.heterogeneity)]
+        if not known:
+            return None
+        kinds = zip(*(self.trials(one, f) for one in known), strict=True)
+        return mean_over([max(trials, key=lambda trial: trial.accuracy.mean or 0.0) for trials in kinds])
+
     def rank_by(self, one: RankedDefence) -> float:
         """Return what decides about the rank; below 0 for none."""
         found = self.average(one, self.tier.tuned_for)
@@ -114,9 +119,18 @@ class Sort(NamedTuple):
     title: str
     synchronous: bool
     trusts: bool
+    baseline: bool = False
+
+    def fits(self, one: RankedDefence) -> bool:
+        """Return whether a defence is of this sort."""
+        baseline = one.defence.kind == BASELINE
+        trusts = one.defence.trusts and not baseline
+        return (one.synchronous, trusts, baseline) == (self.synchronous, self.trusts, self.baseline)
 
 
+BASELINES = Sort("Baselines", True, False, True)
 SORTS = (
+    BASELINES,
     Sort("Synchronous", True, False),
     Sort("Synchronous, trusting examples of the server or a client", True, True),
     Sort("Asynchronous", False, False),
@@ -178,15 +192,15 @@ def _protocol(tier: Tier) -> list[str]:
     named, search = tier.search.attacks, tier.search
     factors = ", ".join(f"{factor:g}" for factor in search.factors if factor != 1)
     tuned_for = f"{100 * tier.tuned_for / tier.base.clients:.0f} %"
-    seeds, searched = ", ".join(map(str, tier.seeds)), ", ".join(map(str, search.seeds))
+    searched = ", ".join(map(str, search.seeds))
     further = plural(len(search.seeds) - 1, "further seed")
     return [
         "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries "
         "out what is missing and writes this page. "
         '`phalanx leaderboard --defence "examples/own_rule.py:ShortenedMean(factor=1)"` ranks a rule or an algorithm '
         "of your own. The records are in `results/leaderboard`.",
-        "**Accuracy** is that on the test examples at the end, in percent: the mean over "
-        f"{plural(len(tier.seeds), 'seed')}, with half of its 95 % interval (Student's t). The rank is by the mean "
+        "**Accuracy** is that on the test examples at the end, in percent: the mean over the "
+        "seeds of a tier, with half of its 95 % interval (Student's t). The rank is by the mean "
         f"over the kinds of heterogeneity with {tuned_for} attackers. In brackets are the ranks that the seeds do not "
         "exclude: others are counted as better or worse by paired t tests over the seeds, adjusted by Holm for the "
         "number of others, at 5 %. Ranks hold for this federation, and may be others elsewhere. Defences of the same "
@@ -205,16 +219,16 @@ def _protocol(tier: Tier) -> list[str]:
         "with ten times the size if the defence weighs by sizes, and flooding, lingering or holding back if clients "
         f"need not wait for each other. Then {plural(search.budget, 'random composition')} of two attacks. "
         f"The two worst named attacks and the two worst of the others get {further}. Last, the worst named attack and "
-        f"the worst of the others run on the seeds of the results, {seeds}; the search uses {searched} only. The lower "
+        f"the worst of the others run on the seeds of the tier; the search uses {searched} only. The lower "
         "mean is shown. The true worst case may be lower; choosing the lower of two means lowers it a little. The "
         "search goes by the accuracy on the same test examples as the results, on seeds of its own.",
         "**Setting**: all clients take part in each round, with the same weight except where a name says otherwise. A "
         f"defence that needs the number of attackers knows it. Without attackers it is made for {tuned_for}, so that "
         "the first column shows its cost. A round of IFCA is four rounds, in each of which a client tries one of its "
-        "four models. MoNNA trusts an honest client; FLTrust, ZenoPlusPlus and AFLGuard have 100 "
-        "clean examples. Clients of asynchronous defences have random speeds (lognormal, sigma 0.5) and a clock of "
-        "their own: compare these defences with each other. *Honest excluded* is the number of honest clients that are "
-        "excluded for good, the mean of the runs behind the rank.",
+        "four models, and one of ServerAlone is ten. MoNNA trusts an honest client; ServerAlone, FLTrust, ZenoPlusPlus "
+        f"and AFLGuard have {SERVER} clean examples. Clients of asynchronous defences have random speeds (lognormal, "
+        "sigma 0.5) and a clock of their own: compare these defences with each other. *Honest excluded* is the number "
+        "of honest clients that are excluded for good, the mean of the runs behind the rank.",
     ]
 
 
@@ -226,11 +240,13 @@ def _board(board: Board) -> list[str]:
         where += f", engine {p.engine}" if p.engine else ""
         made.setdefault(where, []).append((p.commit or "none")[:10])
     blocks = [
-        f"{plural(len(done), 'defence')} of {len(board.ranked)}, from {len(board.store):,} runs that took "
-        f"{duration(board.store.seconds())} of one processor core in all. They were made with",
+        f"{plural(len(done), 'defence')} of {len(board.ranked)} on {plural(len(board.tier.seeds), 'seed')}, from "
+        f"{len(board.store):,} runs that took {duration(board.store.seconds())} of one processor core in all. They "
+        "were made with",
         "\n".join(f"- {where}, commits {', '.join(commits)}" for where, commits in made.items()),
         *_first(board),
-        *_beaten(board, done),
+        *_exceeded(board),
+        *_beaten(board, [one for one in done if one.defence.kind != BASELINE]),
     ]
     blocks += [markdown_table(_ranking(board, rows, sort)) for sort, rows in board.sorts]
     blocks += [markdown_table(_cells(board, rows, sort)) for sort, rows in board.sorts]
@@ -255,6 +271,8 @@ def _first(board: Board) -> list[str]:
     """Return in a sentence which defences rank first."""
     found = []
     for sort, rows in board.sorts:
+        if sort.baseline:
+            continue
         best = [
             f"{one.name} ({accuracy(average)} %)"
             for one in rows[:3]
@@ -263,6 +281,25 @@ def _first(board: Board) -> list[str]:
         found += [f"{sort.title}: {', '.join(best)}."] * bool(best)
     share = board.share(board.tier.tuned_for)
     return [f"**First** with {share} attackers. {' '.join(found)}"] if found else []
+
+
+def _exceeded(board: Board) -> list[str]:
+    """Return in sentences what the baselines reach, and how many defences exceed them."""
+    f = board.tier.tuned_for
+    bars = {one.defence.name: board.rank_by(one) for one in board.order(BASELINES) if board.rank_by(one) >= 0}
+    better = board.better(f)
+    if not bars or better is None or better.mean is None:
+        return []
+    others = [board.rank_by(rows.defences[0]) for sort, of in board.sorts if not sort.baseline for rows in of]
+    found = [value for value in others if value >= 0]
+    above = [
+        f"{sum(value > bar for value in found)} exceed {name} ({100 * bar:.1f} %)"
+        for name, bar in {**bars, "the better of both in each kind of heterogeneity": better.mean}.items()
+    ]
+    return [
+        f"**Baselines**: with Standalone each client trains alone, with ServerAlone the server on its {SERVER} clean "
+        f"examples. Of {len(found)} rows with {board.share(f)} attackers {', '.join(above)}, by their means."
+    ]
 
 
 def _beaten(board: Board, done: Sequence[RankedDefence]) -> list[str]:
@@ -370,6 +407,9 @@ def _ranking(board: Board, merged: Sequence[Rows], sort: Sort) -> Flat:
                 one.defence.text(one.setting) if one.setting is not None else "",
             ]
         )
+    if sort.baseline and len(rows) > 1:
+        means = ["–" if (found := board.better(f)) is None else accuracy(found) for f in shares]
+        rows.append(["", "the better of both, in each kind of heterogeneity", "", *means, "", "", ""])
     note = (
         "Accuracy without attackers and under the worst attack, by share of attackers; means over the kinds of "
         "heterogeneity."

@@ -60,6 +60,7 @@ from phalanx.algorithms import (
     PerCluster,
     QFedAvg,
     Quorum,
+    ServerAlone,
     SignSGD,
     Standalone,
     StoCFL,
@@ -72,6 +73,7 @@ from phalanx.weighting import Ignore, Truncate
 
 RATES = (0.3, 1.0, 3.0, 10.0)  # learning rates of a defence without an option of its own
 TWO_RATES = (0.3, 1.0)  # of one with two values of an option
+BASELINE = "baseline"  # the kind of what does without clients, or without a server
 
 
 class Setup(NamedTuple):
@@ -101,13 +103,13 @@ class Defence:
 
     Args:
         name: on the page.
-        kind: "rule", "chain", or "algorithm".
+        kind: "rule", "chain", "algorithm", or "baseline".
         make: returns its algorithm, for a federation and a value of its option.
         option: name of its option; "" for none.
         values: of the option, two if it has one.
         most: largest number of attackers for which it is quick enough; None for any.
-        models: number of models that a client is sent one after the other before the server uses its update: a round
-            of the tier is as many rounds.
+        rounds: number of rounds that a round of the tier is for it, as where a client is sent several models one after
+            the other before the server uses its update.
         trusts: whether it trusts examples of the server, or a client, which others do without.
     """
 
@@ -117,7 +119,7 @@ class Defence:
     option: str = ""
     values: Sequence[Any] = (None,)
     most: int | None = None
-    models: int = 1
+    rounds: int = 1
     trusts: bool = False
 
     @property
@@ -162,6 +164,8 @@ def _median(**options: Any) -> FedAvg:
 
 
 LISTED: tuple[Defence, ...] = (
+    Defence("Standalone", BASELINE, lambda s, _: Standalone()),
+    Defence("ServerAlone", BASELINE, lambda s, _: ServerAlone(), rounds=10, trusts=True),
     Defence(
         "SignMajority", "rule", lambda s, v: FedAvg(SignMajority(), Ignore(), server_lr=v), "server_lr", (0.03, 0.1)
     ),
@@ -200,7 +204,7 @@ LISTED: tuple[Defence, ...] = (
         (0.0, 0.8),
     ),
     algorithm("BenignClusters", lambda s, v: BenignClusters(f=s.f, threshold=v), "threshold", (0.02, 0.3)),
-    algorithm("IFCA(4, Median)", lambda s, _: IFCA(4, aggregate=Median()), models=4),
+    algorithm("IFCA(4, Median)", lambda s, _: IFCA(4, aggregate=Median()), rounds=4),
     algorithm("FLHC(Median)", lambda s, v: FLHC(v, aggregate=Median(), preprocess=Ignore()), "rounds", (3, 6)),
     algorithm("StoCFL(Median)", lambda s, v: StoCFL(tau=v, aggregate=Median()), "tau", (0.3, 0.5)),
     algorithm("PerCluster(Median)", lambda s, _: PerCluster(_median())),
@@ -218,7 +222,6 @@ LISTED: tuple[Defence, ...] = (
     ),
     algorithm("QFedAvg", lambda s, _: QFedAvg(lr=s.training.lr)),
     algorithm("SignSGD", lambda s, v: SignSGD(v), "server_lr", (0.03, 0.1)),
-    algorithm("Standalone", lambda s, _: Standalone()),
     algorithm("FedAsync", lambda s, v: FedAsync(v), "mixing", (0.1, 0.6)),
     algorithm("FedBuff", lambda s, _: FedBuff(10)),
     algorithm("FedBuff(Median)", lambda s, _: FedBuff(10, aggregate=Median())),

@@ -141,7 +141,7 @@ def _defended(defence: Defence, value: Any, setup: Setup, rounds: int, seconds: 
     """Return the fields of a run that a defence sets, the same values for all runs that they fit."""
     made = defence.make(setup, value)
     clock: dict[str, Any] = (
-        {"until": Until(steps=rounds * defence.models)}
+        {"until": Until(steps=rounds * defence.rounds)}
         if made.traits.synchronous
         else {"until": Until(seconds=seconds), "latency": Lognormal(each_turn=True)}
     )
@@ -169,6 +169,7 @@ DIGITS = Tier(
         training=LocalSGD(steps=2, batch_size=32, engine="compiled"),
         evaluation=Evaluation(every=1_000_000),
     ),
+    seeds=range(10),
 )
 FASHION_MNIST = Tier(
     "fashion-mnist",
