@@ -292,7 +292,8 @@ def test_of_a_client_that_is_suspended_the_second_task_is_given_up(tmp_path):
     others = {i: slow(app, 0.05) for i, app in apps.items() if i != BAD}
     lines = run(tmp_path, others | {BAD: ill(apps[BAD])}, suspension=Suspension(strikes=1))
     check_that_nothing_came_after(lines, 0)
-    assert [line.invalid[BAD] for line in lines if line.invalid] == ["loss is -1.0, not a finite number of at least 0"]
+    why = "loss is -1.0, not a finite number of at least 0; suspended"
+    assert [line.invalid[BAD] for line in lines if line.invalid] == [why]
     (lost,) = [line.lost for line in lines if line.lost]
     assert lost.keys() == {BAD}
     assert lost[BAD].startswith("suspended for 3600 s more after 1 strike, the last: loss is -1.0")

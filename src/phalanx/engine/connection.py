@@ -99,11 +99,11 @@ class Revealing(Protocol):
 
 
 @runtime_checkable
-class Punishing(Protocol):
+class Suspending(Protocol):
     """A transport that gives a client no task for a while after answers that were invalid."""
 
-    def strike(self, reasons: Mapping[int, str], enrolled: Set[int]) -> Mapping[int, str]:
-        """Note whose answers were invalid since the last report; return the reasons, with what follows from each."""
+    def with_suspensions(self, invalid: Mapping[int, str], enrolled: Set[int]) -> Mapping[int, str]:
+        """Return why answers were invalid, by client; the reasons say for whom a suspension follows."""
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from phalanx.aggregators.influence import Influence, audited
 from phalanx.core import ROUND_LOST, Algorithm, AnyState, InfeasibleError, Setting, StalledError, Updates, Vector
 from phalanx.engine.at_start import promised
-from phalanx.engine.connection import Arrivals, Intermittent, Prefetching, Punishing, Resumable, Revealing, Transport
+from phalanx.engine.connection import Arrivals, Intermittent, Prefetching, Resumable, Revealing, Suspending, Transport
 from phalanx.engine.guard import Sent
 from phalanx.engine.ledger import MANY_TRIES, FailedAttempts, Ledger, listed
 from phalanx.engine.observer import Observer, Progress
@@ -179,7 +179,7 @@ class ServerLoop(Generic[S]):
         self._intermittent = transport if isinstance(transport, Intermittent) else None
         self._prefetching = transport if isinstance(transport, Prefetching) and transport.prefetch else None
         self._revealing = transport if isinstance(transport, Revealing) else None
-        self._punishing = transport if isinstance(transport, Punishing) else None
+        self._suspending = transport if isinstance(transport, Suspending) else None
 
     # Begin and resume
 
@@ -249,8 +249,8 @@ class ServerLoop(Generic[S]):
         """Show the progress to the observers."""
         invalid: Mapping[int, str]
         invalid, lost = self.ledger.report()
-        if self._punishing is not None:
-            invalid = self._punishing.strike(invalid, self.ledger.enrolled)
+        if self._suspending is not None:
+            invalid = self._suspending.with_suspensions(invalid, self.ledger.enrolled)
         remarks, self.remarks = self.remarks, ()
         influences, self.influences = self.influences, ()
         promise, self.promise = self.promise, None

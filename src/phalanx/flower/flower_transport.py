@@ -47,6 +47,7 @@ from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.upload_counter import UploadCounter
 from phalanx.numerics.allocation import room
 from phalanx.runs.evidence import SignedUpdate
+from phalanx.runs.missing import SUSPENDED
 from phalanx.runs.updates import SentAnswer, Transfer
 from phalanx.wording import plural
 
@@ -110,7 +111,7 @@ class Waited:
 class FlowerTransport:
     """A transport to real clients over Flower.
 
-    It is an `Observer` as well: as one of the observers of its run, it knows who is enrolled, and who is excluded.
+    It is an `Observer` as well: as one of the observers of its run, it counts invalid updates as strikes.
 
     Args:
         grid: Flower's, as a ServerApp is given it.
@@ -214,20 +215,22 @@ class FlowerTransport:
         """Seconds since the run began."""
         return self.register.now
 
-    def strike(self, reasons: Mapping[int, str], enrolled: Set[int]) -> Mapping[int, str]:
-        """See `Punishing`: an update that the guard finds invalid is a strike."""
-        out = dict(reasons)
-        for client, why in sorted(reasons.items()):
-            if client not in enrolled:
-                self._complain("not enrolled", client, f"not enrolled: {why}")
-            elif client in self._delivered:
-                self._complain("invalid", client, why)
-                out[client] = self.register.struck(client, why)
-        self._delivered = frozenset()
-        return out
+    def with_suspensions(self, invalid: Mapping[int, str], enrolled: Set[int]) -> Mapping[int, str]:
+        """See `Suspending`: an update that the guard finds invalid is a strike."""
+        found = invalid.keys() & enrolled & self._delivered
+        last = {client for client in found if self.register.last_strike(client)}
+        return {client: why + SUSPENDED if client in last else why for client, why in invalid.items()}
 
     def __call__(self, progress: Progress, /) -> None:
-        """See `Observer`: it follows who is enrolled and who is excluded."""
+        """See `Observer`: an update that the guard finds invalid is a strike."""
+        for client, why in sorted(progress.invalid.items()):
+            if client not in progress.enrolled:
+                self._complain("not enrolled", client, f"not enrolled: {why}")
+            elif client in self._delivered:
+                found = why.removesuffix(SUSPENDED)
+                self._complain("invalid", client, found)
+                self.register.struck(client, found)
+        self._delivered = frozenset()
         self.register.slow = self._deadlines.slow()
         self.register.report_pause()
         self.register.step, self._enrolled = progress.step, progress.enrolled

@@ -235,6 +235,10 @@ class Register:
         """Note a signed answer that was invalid; return `why`, and whether that suspends the client."""
         return why + self._note(client, lambda standing: self.suspension.struck(standing, self.now, why))
 
+    def last_strike(self, client: int) -> bool:
+        """Return whether one more invalid answer suspends a client."""
+        return self.suspension.last_strike(self.standing(client))
+
     def missed(self, client: int, why: str) -> str:
         """Note a task without a signed answer; return `why`, and whether that suspends the client."""
         return why + self._note(client, lambda standing: self.suspension.missed(standing, self.now, why))

@@ -69,6 +69,10 @@ class Suspension(CheckedFields):
         """Return whether one more miss suspends a client."""
         return standing.misses + 1 >= self.misses
 
+    def last_strike(self, standing: Standing) -> bool:
+        """Return whether one more strike suspends a client."""
+        return standing.strikes + 1 >= self.strikes
+
     def answered(self, standing: Standing) -> Standing:
         """Return the standing after a valid answer."""
         return standing._replace(misses=max(0.0, standing.misses - self.leak))
