@@ -14,6 +14,7 @@ from phalanx.core import InfeasibleError
 from phalanx.installation import optional
 from phalanx.runs.models import ModelInputs, Tensors
 from phalanx.training.vector import scores_of
+from phalanx.wording import shown
 
 Format = Literal["safetensors", "torch", "onnx"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -46,8 +47,10 @@ def as_onnx(module: nn.Module, inputs: ModelInputs) -> bytes:
 
     Raises:
         ModuleNotFoundError: the extra `onnx` is not installed.
-        InfeasibleError: ONNX has no form for this network, or it takes several inputs.
+        InfeasibleError: ONNX has no form for this network, it takes several inputs, or the index names no type of them.
     """
+    if not isinstance(dtype := getattr(torch, inputs.dtype, None), torch.dtype):
+        raise InfeasibleError(f"The index says that the network takes {shown(inputs.dtype)}, which is no type of torch.")
     if inputs.names:
         raise InfeasibleError(
             f"The network takes several inputs ({', '.join(inputs.names)}), and only networks of one are exported as "
@@ -55,7 +58,7 @@ def as_onnx(module: nn.Module, inputs: ModelInputs) -> bytes:
         )
     for package in ("onnx", "onnxscript"):
         optional(package, "The format onnx", "onnx")
-    example = torch.zeros((BATCH, *inputs.shape), dtype=getattr(torch, inputs.dtype))
+    example = torch.zeros((BATCH, *inputs.shape), dtype=dtype)
     try:
         with torch.no_grad():
             plain = isinstance(module.eval()(example), torch.Tensor)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from threading import get_ident
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ import torch
 from msgspec import Meta
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Schema, TableReading
@@ -223,15 +225,11 @@ class Models:
             ValueError: the architecture is not known, or the module is another one.
         """
         state = self.state(client)
-        made = self._built() if module is None else module
-        try:
-            made.load_state_dict(dict(state))
-        except RuntimeError as error:
-            why = " ".join(str(error).split())
-            raise ValueError(f"The values of the model do not fit {type(made).__name__}: {shown(why, 300)}") from error
+        made = self._built(state) if module is None else module
+        _load(made, state)
         return made.eval()
 
-    def _built(self) -> nn.Module:
+    def _built(self, state: Tensors) -> nn.Module:
         inputs = self.index.inputs
         if inputs is not None and self.architecture is not None:
             return _of_any_values(self.architecture, inputs)
@@ -241,7 +239,43 @@ class Models:
                 "same: record.model(module=...), or --module on the command line."
             )
         with reading(trust=self.trust):
-            return _of_any_values(architecture_of(self.index.architecture), inputs)
+            kind = architecture_of(self.index.architecture)
+            if not self.trust:
+                _check_fit(kind, inputs, state)
+            return _of_any_values(kind, inputs)
+
+
+def _load(module: nn.Module, state: Tensors) -> None:
+    try:
+        module.load_state_dict(dict(state))
+    except RuntimeError as error:
+        why = " ".join(str(error).split())
+        raise ValueError(f"The values of the model do not fit {type(module).__name__}: {shown(why, 300)}") from error
+
+
+def _check_fit(kind: Model, inputs: ModelInputs, state: Tensors) -> None:
+    """Raise `ValueError` if values do not fit a network; no memory is taken for one that is larger than they are."""
+    own, count, size = get_ident(), 0, sum(1 + value.numel() for value in state.values())
+
+    def noted(_: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal count
+        if parameter is not None and get_ident() == own:
+            count += 1 + parameter.numel()
+            if count > 2 * size:  # adapters register the parameter of a layer once more
+                raise ValueError("it is larger than the file of its values")
+
+    hook = register_module_parameter_registration_hook(noted)
+    try:
+        with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+            made = _of_any_values(kind, inputs)
+            _load(made, state)
+    except InfeasibleError:
+        raise
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        why = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"The network {type(kind).__name__} does not fit the models: {shown(why, 300)}.") from error
+    finally:
+        hook.remove()
 
 
 def _of_any_values(kind: Model, inputs: ModelInputs) -> nn.Module:
