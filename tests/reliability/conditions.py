@@ -369,11 +369,11 @@ CONDITIONS = (
         'if sum(part.count(b"\\n") for part in iter(lambda: file.read(CHUNK), b"")) > MOST_LINES:',
         "if False:",
     ),
-    C("a model of any size is read", "runs/models.py", "    if size > LARGEST_MODEL:\n", "    if False:\n"),
+    C("a model of any size is read", "runs/models.py", "contents(path, LARGEST_MODEL)", "contents(path, 1 << 60)"),
     C(
         "a model says anything about its tensors",
         "runs/models.py",
-        "    if head > LARGEST_HEADER:\n",
+        '    if int.from_bytes(data[:8], "little") > LARGEST_HEADER:\n',
         "    if False:\n",
     ),
     C("updates of any size are read", "runs/updates.py", "if size > LARGEST_STEP or head", "if head"),

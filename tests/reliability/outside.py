@@ -99,6 +99,7 @@ OWN = {
     "flower/client.py:ClientWorker.personalize": "models that the client has saved",
     "flower/served_models.py:choose": "models that the client has saved",
     "flower/demo.py:participant": "written by the demo",
+    "flower/local_federation.py:without_room": "logs of the processes that this one has started",
     "flower/kit.py:_written": "of the consortium that one describes",
     "flower/seen.py:SeenTasks.size": "written by this client",
 }

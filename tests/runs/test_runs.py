@@ -325,7 +325,7 @@ def test_a_new_run_that_is_killed_leaves_no_mixture_of_two(tmp_path, monkeypatch
     other, stop = dataclasses.replace(SHORT, seed=1), at_step(1, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         simulate(other, folder=tmp_path, observers=[stop], checkpoint=None)
-    assert {f.name for f in tmp_path.iterdir()} == {"run.json", "history.jsonl"}
+    assert {f.name for f in tmp_path.iterdir()} == {"run.json", "history.jsonl", "unsealed"}
     assert json.loads((tmp_path / "run.json").read_text())["seed"] == 1
     with pytest.raises(FileNotFoundError, match=r"summary\.json missing"):
         Record.load(tmp_path)

@@ -22,7 +22,7 @@ from phalanx.runs import seal as seals
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.models import SavedModels
 from phalanx.runs.record import as_lines
-from phalanx.runs.seal import SEAL, Mark, SealError, breaks, chain_of, examine, members, seal, split
+from phalanx.runs.seal import SEAL, UNSEALED, Mark, SealError, breaks, chain_of, examine, members, seal, split
 from phalanx.runs.verification import verify
 from phalanx.training import Regression
 from phalanx.wording import plural
@@ -556,6 +556,7 @@ def test_a_history_that_somebody_changes_on_the_way_is_not_sealed(tmp_path):
     with pytest.warns(UserWarning, match=r"no seal.*history\.jsonl was changed while the run wrote it"):
         simulate(PLAN, folder=tmp_path, observers=[meddle])
     assert not (tmp_path / SEAL).exists()
+    assert not (tmp_path / UNSEALED).exists(), "nor later"
 
 
 def test_a_disk_that_takes_no_seal_leaves_an_unsealed_record(tmp_path, monkeypatch):
@@ -566,6 +567,26 @@ def test_a_disk_that_takes_no_seal_leaves_an_unsealed_record(tmp_path, monkeypat
     with pytest.warns(UserWarning, match=r"has no seal.*No space left"):
         record = simulate(PLAN, folder=tmp_path)
     assert Record.load(tmp_path) == record
+
+
+@pytest.mark.filterwarnings("ignore:The record of this run has no seal")
+def test_the_same_command_seals_a_run_for_whose_seal_there_was_no_room(tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    command = ["run", "--clients", "2", "--model.hidden", "[]", "--until.steps", "1", "--folder", str(tmp_path / "run")]
+    monkeypatch.setattr(seals, "write_inside", full)
+    assert main(command) == 0
+    assert main(command) == 2, "there is no room yet"
+    monkeypatch.undo()
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "Sealed now, as it was not when it ended" in capsys.readouterr().out
+    assert examine(tmp_path / "run").sentence == ""
+    assert not (tmp_path / "run" / UNSEALED).exists()
+    (tmp_path / "run" / SEAL).unlink()
+    assert main(command) == 0
+    assert not (tmp_path / "run" / SEAL).exists(), "that somebody removed it is not hidden"
 
 
 def test_the_chain_is_the_documented_one():

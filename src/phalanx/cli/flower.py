@@ -27,7 +27,7 @@ from phalanx.flower.identity import (
     ROSTER,
 )
 from phalanx.flower.kit import COORDINATOR, OFFLINE, SITES, Consortium, write_kit
-from phalanx.flower.local_federation import LOGS, LocalFederation
+from phalanx.flower.local_federation import LOGS, LocalFederation, without_room
 from phalanx.flower.register import SERVED
 from phalanx.flower.status import STATUS
 from phalanx.flower.upload_counter import ASKED
@@ -76,7 +76,9 @@ def up(options: Options, console: Console) -> int:
     stopped = (results / SUMMARY).is_file() and Record.load(results).summary.status == "stopped"
     if not (done or stopped):
         log = (folder / LOGS / "run.log").read_text(errors="replace")
-        console.print(escape(cause(log), lines=True), soft_wrap=True)
+        said = cause(log)
+        said = said if "Free some space" in said else without_room(folder) or said
+        console.print(escape(said, lines=True), soft_wrap=True)
     for line in excluded(read(results / AUDIT) if (results / AUDIT).is_file() else []):
         console.print(escape(line), soft_wrap=True)
     how = "Done" if done else "The run was stopped" if stopped else "The run failed"

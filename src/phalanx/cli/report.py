@@ -6,7 +6,6 @@ from phalanx.cli.checks import check_out
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import say_unsealed
 from phalanx.report import write
-from phalanx.runs.files import inside
 from phalanx.runs.record import REPORT, Record
 
 
@@ -17,6 +16,6 @@ def report_command(options: Options, console: Console) -> int:
     target = options.out or options.runs[0]
     if not target.is_dir():
         check_out(target, REPORT)
-    page = write(records, inside(target, REPORT) if target.is_dir() else target, options.title)
+    page = write(records, target, options.title)
     console.print(f"Report: {page}", soft_wrap=True)
     return 0

@@ -30,10 +30,11 @@ from phalanx.runs.engine_choice import by_rule, with_engine
 from phalanx.runs.federation import Federation, names_of
 from phalanx.runs.files import write_figure
 from phalanx.runs.learning import stuck
+from phalanx.runs.lock import exclusive
 from phalanx.runs.models import SavedModels
 from phalanx.runs.plan import Run
 from phalanx.runs.record import CONFIG, REPORT, SUMMARY, Record
-from phalanx.runs.seal import check_resumed
+from phalanx.runs.seal import check_resumed, is_to_be_sealed, seal
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
 from phalanx.simulation.executor import ExecutorFactory
@@ -110,6 +111,11 @@ def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
     if why := outdated(plan, record.summary):
         console.print(f"This run is repeated: {why}.", soft_wrap=True)
         return None
+    if is_to_be_sealed(folder):
+        with exclusive(folder):
+            seal(folder, {})
+        record = Record.load(folder)
+        console.print("Sealed now, as it was not when it ended: what was changed until now is not found.", soft_wrap=True)
     say_unsealed({folder: record}, console)
     lacking = " It has not kept its models." if record.models is None else ""
     done = f"This run is done already, its results are in {folder}.{lacking} Give --again to repeat it."
@@ -272,5 +278,5 @@ def _show(records: Sequence[Record], folder: Path, title: str, console: Console)
     for record in failed:
         why = escape(record.summary.error or "", lines=True)
         console.print(f"[red]{escape(record.name)} had to stop.[/] {why}", soft_wrap=True)
-    console.print(f"Report: {write(records, folder / REPORT, title)}", soft_wrap=True)
+    console.print(f"Report: {write(records, folder, title)}", soft_wrap=True)
     return 1 if failed else 0

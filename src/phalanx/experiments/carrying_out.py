@@ -97,12 +97,14 @@ class Outcome(NamedTuple):
         kept: whether the trace is stored: the run would have the same outcome again.
         warnings: all warnings of the run.
         cpu_seconds: seconds of the processor.
+        full: what it said of a disk without room for it; empty if there was room.
     """
 
     trace: Trace
     kept: bool
     warnings: tuple[str, ...]
     cpu_seconds: float
+    full: str = ""
 
 
 def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[SoFar], object]) -> Outcome:
@@ -138,7 +140,7 @@ def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[SoF
             last = traceback.extract_tb(error.__traceback__)[-1]
             error.add_note(f"at line {last.lineno} of {last.filename}")
         trace = Trace.of_failure(plan, error, round(time.monotonic() - begun, 3))
-        return outcome(trace, kept=False)
+        return outcome(trace, kept=False)._replace(full=str(error) if isinstance(error, DiskFullError) else "")
 
 
 # In the parent
@@ -179,10 +181,10 @@ class Workers:
                 case Said(run, SoFar(share, texts)):
                     yield Advanced(run, share)
                     yield from warned(run, texts)
-                case Done(run, Outcome(trace, kept, texts, cpu_seconds)):
+                case Done(run, Outcome(trace, kept, texts, cpu_seconds, full)):
                     yield from warned(run, texts)
-                    if (trace.error or "").startswith(f"{DiskFullError.__name__}: "):  # no other run would have room
-                        raise DiskFullError(str(trace.error).partition(": ")[2])
+                    if full:  # no other run would have room
+                        raise DiskFullError(full)
                     if kept := kept or self.store.keeps_failures:
                         self.store.keep(trace, cpu_seconds)
                         self.store.tidy(plans[run])

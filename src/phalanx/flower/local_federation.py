@@ -6,6 +6,7 @@ separate process, a database, and no telemetry.  However it ends, no process is 
 
 import os
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -32,6 +33,9 @@ MARK = "PHALANX_FEDERATION"  # environment variable that identifies the processe
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_768)  # below those that systems give to outgoing connections
 LOGS = "logs"
+FULL = re.compile(  # what SQLite and the operating system say
+    "database or disk is full|disk I/O error|No space left on device|Disk quota exceeded|File too large"
+)
 FAREWELL = 5.0  # seconds for the server's app to write its record and for Flower to disconnect
 
 
@@ -156,7 +160,8 @@ class LocalFederation:
                     return
             except (urllib.error.URLError, OSError):
                 time.sleep(0.2)
-        raise InfeasibleError(f"The SuperLink did not start. See {self.folder / LOGS / 'superlink.log'}.")
+        why = without_room(self.folder) or f"See {self.folder / LOGS / 'superlink.log'}."
+        raise InfeasibleError(f"The SuperLink did not start. {why}")
 
     def register(self, client: int) -> None:
         """Register the key of a client's node with the SuperLink."""
@@ -274,6 +279,14 @@ class LocalFederation:
         for pid in apps:
             _kill(pid, signal.SIGTERM)
         return apps
+
+
+def without_room(folder: Path) -> str:
+    """Return what the logs of a federation say of a full disk, in a sentence; empty if they say nothing of it."""
+    for log in sorted((folder / LOGS).glob("*.log")):
+        if FULL.search(log.read_text(errors="replace")):
+            return f"The disk of {folder} is full, or your quota of it, as {log} says. Free some space; then repeat the command."
+    return ""
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:

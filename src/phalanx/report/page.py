@@ -23,6 +23,8 @@ from phalanx.report.run import section
 from phalanx.report.speed import speed
 from phalanx.report.words import NONE, clock, ids
 from phalanx.runs.files import write as write_file
+from phalanx.runs.files import write_inside
+from phalanx.runs.record import REPORT
 from phalanx.wording import plural, readable
 
 if TYPE_CHECKING:
@@ -59,17 +61,22 @@ def write(records: "Sequence[Record]", path: Path, title: str) -> Path:
 
     Args:
         records: the runs, at least one, in the order of the report.
-        path: the file to make or replace; missing folders are made.
+        path: the file to make or replace, whose missing folders are made; or the folder of a run, in which it is
+            `report.html`.
         title: of the page.
 
     Returns:
-        `path`.
+        The file.
 
     Raises:
-        ValueError: there are no records.
+        ValueError: there are no records, or a link leads out of the folder.
         OSError: the file cannot be written.
     """
-    return put(render(records, title), path)
+    text = render(records, title)
+    if not path.is_dir():
+        return put(text, path)
+    write_inside(path, REPORT, text.encode())
+    return path / REPORT
 
 
 def put(text: str, path: Path) -> Path:

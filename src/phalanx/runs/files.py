@@ -16,15 +16,21 @@ HISTORY, AUDIT = "history.jsonl", "audit.jsonl"  # of a run: its steps; and of a
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return the path of a file of a folder, which may be somebody else's.
+    """Return the path of a file of a folder, which may be somebody else's; raise as `real_inside` does."""
+    real_inside(folder, name)
+    return folder / name
+
+
+def real_inside(folder: Path, name: str) -> Path:
+    """Return the same path with links followed: a link that is put there afterwards is not.
 
     Raises:
         ValueError: the name, or a link on the way, leads out of the folder.
     """
     path = folder / name
-    if not os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), "")):
+    if not (real := os.path.realpath(path)).startswith(os.path.join(os.path.realpath(folder), "")):
         raise ValueError(f"{path} leads out of its folder, by its name or by a link. Put the file itself in its place.")
-    return path
+    return Path(real)
 
 
 def target(path: Path) -> Path:
@@ -33,9 +39,13 @@ def target(path: Path) -> Path:
     Raises:
         ValueError: it is a folder or a device, of which a file would take the place.
     """
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is a {'folder' if path.is_dir() else 'device'}. Name a file.")
-    return Path(os.path.realpath(path))
+    return _replaceable(Path(os.path.realpath(path)), path)
+
+
+def _replaceable(real: Path, path: Path) -> Path:
+    if real.exists() and not real.is_file():
+        raise ValueError(f"{path} is a {'folder' if real.is_dir() else 'device'}. Name a file.")
+    return real
 
 
 @contextmanager
@@ -87,8 +97,9 @@ def write_figure(figure: "Figure", path: Path, **how: Any) -> None:
 
 
 def write_inside(folder: Path, name: str, text: bytes) -> None:
-    """Write a file of a folder in the same way; raise `ValueError` as `inside` does."""
-    write(inside(folder, name), text)
+    """Write a file of a folder in the same way; raise `ValueError` as `real_inside` does."""
+    with replacing(_replaceable(real_inside(folder, name), folder / name)) as file:
+        file.write(text)
 
 
 def append(path: Path, lines: bytes, *, durable: bool = True) -> None:

@@ -10,7 +10,6 @@ Files are written when the run ends, whatever ends it; those of the best evaluat
 """
 
 import math
-import os
 import re
 import shutil
 import warnings
@@ -27,22 +26,24 @@ import msgspec
 import safetensors.torch
 import torch
 from msgspec import Meta
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Schema, TableReading
+from phalanx.data.table_schema import LARGEST as LARGEST_SCHEMA
 from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.engine.observer import Progress
 from phalanx.errors import NotInRecordError
 from phalanx.fields import INFINITE, CheckedFields
 from phalanx.models import Model
-from phalanx.reading import LARGEST_PART, contents, from_json, in_words, opened
+from phalanx.reading import LARGEST_PART, contents, from_json, in_words
 from phalanx.rng import borrowed
 from phalanx.runs.canonical import configuration
 from phalanx.runs.files import inside, write_inside
 from phalanx.runs.schema import SchemaPart, StepRecord, to_json
+from phalanx.runs.seal import SealError
 from phalanx.training.evaluation import Metrics
 from phalanx.training.vector import FlatModule
 from phalanx.trust import UntrustedError, named, reading
@@ -55,6 +56,7 @@ LARGEST_HEADER = 10_000_000  # bytes of what it says about its tensors
 GIGABYTE = 10**9
 
 Tensors = Mapping[str, Tensor]  # the `state_dict` of a module, on the CPU
+Sure = Callable[[str, bytes], bytes]  # what a file of that name holds, once it is sure to be the right one
 
 
 @dataclass(frozen=True)
@@ -189,12 +191,13 @@ class Models:
     schema: Schema | None = None
 
     @classmethod
-    def load(cls, folder: Path, *, trust: bool = False) -> "Models":
+    def load(cls, folder: Path, *, trust: bool = False, sure: Sure = lambda _, data: data) -> "Models":
         """Read the index of a folder; its files are read when they are needed.
 
         Args:
             folder: of the models.
             trust: as above.
+            sure: returns what each file holds, by its name, or raises if it is not what it should be.
 
         Raises:
             FileNotFoundError: there are no models.
@@ -204,10 +207,13 @@ class Models:
         if not path.is_file():
             raise FileNotFoundError(f"There are no models in {folder}: {_why_none(folder)}.")
         try:
-            index = from_json(contents(path, LARGEST_PART), ModelIndex)
+            index = from_json(sure(INDEX, contents(path, LARGEST_PART)), ModelIndex)
+        except SealError:
+            raise
         except ValueError as error:
             raise ValueError(f"{path} is not an index of models: {str(error).rstrip('.')}. Repeat the run.") from error
-        return cls(index, partial(read_tensors, folder), trust=trust, schema=_schema(folder, index.inputs))
+        read = partial(read_tensors, folder, sure=sure)
+        return cls(index, read, trust=trust, schema=_schema(folder, index.inputs, sure))
 
     def state(self, client: int | None = None) -> Tensors:
         """Return the `state_dict` of the model that a client is served; see `ModelIndex.file`."""
@@ -283,31 +289,27 @@ def _of_any_values(kind: Model, inputs: ModelInputs) -> nn.Module:
         return kind.build(inputs.shape, inputs.outputs)
 
 
-def read_tensors(folder: Path, name: str) -> Tensors:
-    """Return the values in a file of models; raise `ValueError` if it is damaged."""
+def read_tensors(folder: Path, name: str, *, sure: Sure = lambda _, data: data) -> Tensors:
+    """Return the values in a file of models; raise `ValueError` if it is damaged, and as `sure` does."""
     path = inside(folder, name)
-    with opened(path) as file:
-        size, head = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
-    if size > LARGEST_MODEL:
-        raise ValueError(f"{path} is larger than {LARGEST_MODEL:,} bytes, which no file of its kind is.")
-    if head > LARGEST_HEADER:
+    data = sure(name, contents(path, LARGEST_MODEL))  # and not mapped: somebody could change or cut the file meanwhile
+    if int.from_bytes(data[:8], "little") > LARGEST_HEADER:
         limit = f"more than {LARGEST_HEADER:,} bytes about its tensors"
         raise ValueError(f"{path} holds no model: it says {limit}, which no model does. Repeat the run.")
     try:
-        with safe_open(path, "pt") as held:  # which maps the file; the copy is the only one in memory
-            return {name: held.get_tensor(name).clone() for name in held.keys()}  # noqa: SIM118  (it is no mapping)
-    except SafetensorError as error:
-        raise ValueError(f"{path} holds no model: {error}. Repeat the run.") from error
+        return safetensors.torch.load(data)
+    except (SafetensorError, KeyError) as error:  # it has no type of that name
+        raise ValueError(f"{path} holds no model: {shown(str(error), 300)}. Repeat the run.") from error
 
 
-def _schema(folder: Path, inputs: ModelInputs | None) -> Schema | None:
+def _schema(folder: Path, inputs: ModelInputs | None, sure: Sure) -> Schema | None:
     """Return the schema of the models in a folder; None if they have none."""
     if inputs is None or not inputs.schema:
         return None
     path = inside(folder, SCHEMA_FILE)
     if not path.is_file():
         raise ValueError(f"{path} is missing, which says how rows become inputs. Put it back, or repeat the run.")
-    schema = Schema.load(path)
+    schema = Schema.parse(sure(SCHEMA_FILE, contents(path, LARGEST_SCHEMA)), str(path))
     if schema.digest != inputs.schema:
         raise ValueError(
             f"{path} is not the schema that these models were trained with: {schema.digest}, expected {inputs.schema}. "

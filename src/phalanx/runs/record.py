@@ -10,6 +10,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -29,7 +30,7 @@ from phalanx.runs.files import HISTORY, clear_partial, inside, write_inside
 from phalanx.runs.models import BEST, INDEX, Models, forget
 from phalanx.runs.predicting import meaning, predictions
 from phalanx.runs.schema import StepRecord, Summary, plain, to_json
-from phalanx.runs.seal import Examination, HashChain, Mark, check, unseal
+from phalanx.runs.seal import UNSEALED, Examination, HashChain, Mark, SealError, check, unseal
 from phalanx.runs.steps import StoredSteps, read_step
 from phalanx.runs.updates import forget_updates
 from phalanx.runs.witnesses import WITNESSES
@@ -190,7 +191,7 @@ class Record:
         """
         folder.mkdir(parents=True, exist_ok=True)
         unseal(folder)
-        for name in (SUMMARY, REPORT) if resumed else (SUMMARY, REPORT, CHECKPOINT, HISTORY, WITNESSES):
+        for name in (SUMMARY, UNSEALED, REPORT) if resumed else (SUMMARY, UNSEALED, REPORT, CHECKPOINT, HISTORY, WITNESSES):
             (folder / name).unlink(missing_ok=True)
         forget(folder, best=not resumed)
         if not resumed:
@@ -228,18 +229,25 @@ class Record:
             raise FileNotFoundError(_unfinished(folder, missing))
         for name in (CONFIG, SUMMARY, HISTORY):
             inside(folder, name)
-        config = _read(folder / CONFIG, "a run's configuration", _configuration)
-        summary = _read(folder / SUMMARY, "a run's summary", _summary)
-        history = [*_steps(folder / HISTORY)]
+        config = _read(folder / CONFIG, "a run's configuration", _configuration, seal)
+        summary = _read(folder / SUMMARY, "a run's summary", _summary, seal)
+        history = [*_steps(folder / HISTORY, seal)]
         if not history or len(history) != summary.lines:
             why = f"it has {len(history)} lines, and {SUMMARY} says {summary.lines}"
             raise _unusable(folder / HISTORY, "the history of this run", why)
         if digest(config) != summary.config_digest:
             raise _unusable(folder / SUMMARY, "the summary of this run", f"{CONFIG} is that of another one")
         models, best = (
-            Models.load(at, trust=trust) if (at / INDEX).is_file() else None for at in (folder, folder / BEST)
+            Models.load(folder / below, trust=trust, sure=partial(_sure, seal, below))
+            if (folder / below / INDEX).is_file()
+            else None
+            for below in ("", BEST)
         )
         return cls(config, history, summary, models, best, seal)
+
+
+def _sure(seal: Examination, below: str, name: str, data: bytes) -> bytes:
+    return seal.sure(f"{below}/{name}".lstrip("/"), data)
 
 
 def _as_configured(table: TableReading, config: Mapping[str, Any]) -> TableReading:
@@ -292,8 +300,8 @@ def _summary(text: bytes) -> Summary:
         raise
 
 
-def _steps(path: Path, count: int | None = None) -> Iterator[StepRecord]:
-    for number, line in enumerate(lines_of(path).splitlines()[:count], 1):
+def _steps(path: Path, seal: Examination) -> Iterator[StepRecord]:
+    for number, line in enumerate(seal.sure(HISTORY, lines_of(path)).splitlines(), 1):
         try:
             yield read_step(line)
         except ValueError as error:
@@ -313,9 +321,11 @@ def _config(config: Mapping[str, Any]) -> bytes:
     return (json.dumps(plain(config), indent=1, allow_nan=False) + "\n").encode()
 
 
-def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
+def _read(path: Path, what: str, parse: Callable[[bytes], T], seal: Examination = Examination(sealed=False)) -> T:
     try:
-        return parse(contents(path, LARGEST_PART))
+        return parse(seal.sure(path.name, contents(path, LARGEST_PART)))
+    except SealError:
+        raise
     except ValueError as error:
         raise _unusable(path, what, str(error)) from error
 

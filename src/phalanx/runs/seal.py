@@ -17,6 +17,7 @@ import os
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,7 @@ from phalanx.runs.files import inside, write_inside
 from phalanx.wording import shown
 
 SEAL = "seal.json"
+UNSEALED = "unsealed"  # an empty file while a run that has ended is still to be sealed
 START = bytes(32)
 DIGITS = 16  # of the hash of a line
 LARGEST = 1 << 26  # bytes of a seal: that of some three million lines
@@ -115,12 +117,27 @@ class Examination(NamedTuple):
         findings: what differs.
         files: number of files that were compared.
         lines: number of lines in them, of files of lines.
+        known: the seal; None if there is none that can be read.
     """
 
     sealed: bool
     findings: tuple[Alteration, ...] = ()
     files: int = 0
     lines: int = 0
+    known: "_Seal | None" = None
+
+    def sure(self, name: str, data: bytes) -> bytes:
+        """Return what a file holds that was read after the comparison; raise `SealError` if it is not what was compared.
+
+        What differed then, and is read all the same, may be anything.
+        """
+        if self.known is None or any(finding.file == name for finding in self.findings):
+            return data
+        lines = self.known.lines.get(name)
+        held = hashlib.sha256(data).hexdigest() if lines is None else chain_of(split(data)).mark.link
+        if held != (self.known.files.get(name) if lines is None else lines.link):
+            raise SealError(f"{shown(name)} was changed while it was read. Read it again when nobody writes there.")
+        return data
 
     @property
     def sentence(self) -> str:
@@ -202,6 +219,18 @@ def seal(folder: Path, known: Mapping[str, Mark]) -> None:
     if len(text) > LARGEST:
         raise ValueError(f"the seal would have {len(text):,} bytes, and may have {LARGEST:,}")
     write_inside(folder, SEAL, text)
+    (folder / UNSEALED).unlink(missing_ok=True)
+
+
+def is_to_be_sealed(folder: Path) -> bool:
+    """Return whether the run of a folder has ended and could not be sealed: it was killed, or there was no room."""
+    return os.path.lexists(folder / UNSEALED) and not os.path.lexists(folder / SEAL)
+
+
+def to_be_sealed(folder: Path) -> None:
+    """Note that the run of a folder ends and is to be sealed, if there is room for the note; no link is followed."""
+    with suppress(OSError):
+        (folder / UNSEALED).open("x").close()
 
 
 def _marked(path: Path) -> tuple[HashChain, tuple[str, ...]]:
@@ -308,7 +337,7 @@ def examine(folder: Path, hash_of: Callable[[str], str] | None = None) -> Examin
     served = _served(folder) if any("model" in finding.file for finding in findings) else {}
     located = (f._replace(clients=served.get(f.file, ())) if f.line is None else f for f in findings)
     lines = sum(len(of.marks) for of in known.lines.values())
-    return Examination(True, (*located,), len(known.files) + len(known.lines), lines)
+    return Examination(True, (*located,), len(known.files) + len(known.lines), lines, known)
 
 
 def _compared(folder: Path, name: str, known: _Seal, hash_of: Callable[[str], str]) -> list[Alteration]:

@@ -46,7 +46,7 @@ from phalanx.runs.preflight import ACCEPTED
 from phalanx.runs.provenance import conditions, provenance
 from phalanx.runs.record import Record
 from phalanx.runs.schema import StepRecord
-from phalanx.runs.seal import Mark, seal
+from phalanx.runs.seal import UNSEALED, Mark, seal, to_be_sealed
 from phalanx.runs.summary import Ending, Population, RunInfo, ending, record_of
 from phalanx.runs.updates import UpdateKeeper
 from phalanx.signals import Holding
@@ -254,7 +254,10 @@ class Session:
         try:
             seal(self.folder, known)
         except (OSError, ValueError, MemoryError) as failure:
-            warnings.warn(f"The record of this run has no seal: {failure or 'too little memory'}", stacklevel=2)
+            later = ". Free some space; then the same command seals it" if is_full(failure) else ""
+            if not later:
+                (self.folder / UNSEALED).unlink(missing_ok=True)
+            warnings.warn(f"The record of this run has no seal: {failure or 'too little memory'}{later}", stacklevel=2)
 
     def keep_models(self) -> None:
         """Keep the models of the last step; raise `OSError` if they cannot be written."""
@@ -300,6 +303,7 @@ class Session:
                 record = record_of(self.info, lines, self._population(lines), how, seconds)
                 record = replace(record, models=self._models.models, best=self._models.best)
                 if self.folder is not None:
+                    to_be_sealed(self.folder)
                     if record.models is not None:
                         write_inside(self.folder, CARD, card(record).encode())
                     record.save(self.folder)

@@ -24,7 +24,7 @@ from phalanx.core import ROUND_LOST, AnyState, InfeasibleError, Updates, Vector
 from phalanx.engine.guard import Guard
 from phalanx.engine.observer import Progress
 from phalanx.reading import from_json, opened
-from phalanx.runs.files import inside, replacing, settle
+from phalanx.runs.files import inside, real_inside, replacing, settle
 from phalanx.runs.models import Served, content, others
 from phalanx.training.vector import rows_as_matrix
 from phalanx.wording import plural, shown
@@ -361,7 +361,7 @@ class UpdateKeeper:
         }
         text = safetensors.torch.save(owned, {"phalanx": msgspec.json.encode(about).decode()})
         self.digest = hashlib.sha256(text).hexdigest()
-        with replacing(inside(self._folder, file_of(about.step))) as file:
+        with replacing(real_inside(self._folder, file_of(about.step))) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
