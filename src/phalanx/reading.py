@@ -133,7 +133,7 @@ def unzipped(path: Path, most: int) -> bytes:
         OSError: it cannot be read.
         EOFError: it ends early.
     """
-    with gzip.GzipFile(path, "rb") as file:
+    with opened(path) as packed, gzip.GzipFile(fileobj=packed, mode="rb") as file:
         data = _up_to(file, most + 1)
     if len(data) > most:
         raise ValueError(f"{path} holds more than {most:,} bytes, which no file of its kind does.")

@@ -231,6 +231,8 @@ FILES = {  # what reads a file: the file, the command, and the exit statuses tha
     "roster": ("roster.yaml", ("flower", "roster"), (0, 2)),
     "roster to change": ("roster.yaml", ("flower", "revoke", "1"), (2,)),
     "models": ("done/model.json", ("evaluate", "done"), (2,)),
+    "values of a model": ("done/model.safetensors", ("evaluate", "done"), (2,)),
+    "seal": ("done/seal.json", ("report", "done"), (0, 2)),
     "study": ("s.yaml", ("study", "s.yaml", "--estimate"), (2,)),
     "record of a study": ("st/records/0.json", ("compare", "st"), (2,)),
     "pages of a paper": ("r/rffl/manifest.json", ("reproduce", "rffl", "all", "--no_training", "--folder", "r"), (2,)),
@@ -281,6 +283,13 @@ def pairs():
 
 def test_wrong_files(capsys, done):
     found = wrong_files(capsys, done, pairs()[::37])
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not every system has all of them")
+def test_what_has_no_end_or_nothing_to_read(capsys, done):
+    """Each reader with one kind of it; `test_all_wrong_files` has all."""
+    found = wrong_files(capsys, done, [(reader, wrong.SPECIAL[k % 4]) for k, reader in enumerate(FILES)])
     assert not found, "\n".join(found)
 
 

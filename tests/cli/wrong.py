@@ -4,7 +4,10 @@ A case is the arguments of a command.  `typed` are wrong whatever the rest is; `
 that no run can mean, or few: each must be refused, or must do what it says.
 """
 
+import contextlib
 import itertools
+import os
+import socket
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,7 +238,9 @@ CONTENTS: dict[str, bytes] = {
     "a nested header": b"phalanx checkpoint 1\n" + (500_000).to_bytes(8, "little") + b'{"a":' * 100_000,
     "no verdict": b'{"schema":2,"step":1,"version":1,"seconds":1,"verdicts":{"0":{"weight":1}}}',
 }
-PLACES = ("a folder", "nothing", "a loop", "a link to nothing", "half of it", "most of it")
+SPECIAL = ("a pipe", "a socket", "a device", "a hole")  # where a command would wait, or read for ever
+PLACES = ("a folder", "nothing", "a loop", "a link to nothing", "half of it", "most of it", *SPECIAL)
+HOLE = 1 << 40  # bytes of a file that takes no room on the disk
 
 
 def place(path: Path, kind: str, good: bytes) -> None:
@@ -250,5 +255,15 @@ def place(path: Path, kind: str, good: bytes) -> None:
         path.symlink_to(path.name)
     elif kind == "a link to nothing":
         path.symlink_to("nowhere")
+    elif kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a socket":
+        with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):  # its path may have 108 bytes
+            made.bind(path.name)
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")
+    elif kind == "a hole":
+        path.write_bytes(good)
+        os.truncate(path, HOLE)
     elif kind != "nothing":
         path.write_bytes(good[: len(good) * (5 if kind == "half of it" else 9) // 10])

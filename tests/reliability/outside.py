@@ -236,6 +236,7 @@ def sealed_lines(folder):
     "more than 2,000,000 lists or mappings",
     "runs/record.py:_read",
     "runs/models.py:Models.load",
+    "runs/models.py:_schema",
     "experiments/trace.py:Trace.load",
     "flower/status.py:read",
     "runs/witnesses.py:witnesses_of",
@@ -273,7 +274,7 @@ def many_tensors(folder):
     return lambda: Record.load(run).model()
 
 
-@case("is not a whole checkpoint", "runs/checkpoint.py:peek")
+@case("almost nothing in it but a hole", "runs/checkpoint.py:peek")
 def checkpoint(folder):
     from phalanx.runs.checkpoint import MAGIC, peek
 

@@ -1,15 +1,18 @@
 """Files of a received folder that are too large, or nested too deeply, are refused before they take memory."""
 
 import gzip
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+import torch
 
-from phalanx import Run, Until, simulate
+from phalanx import InfeasibleError, Run, Until, simulate
 from phalanx.experiments.line_store import LineStore
 from phalanx.experiments.store import PACKED, Store
 from phalanx.experiments.trace import Trace
@@ -28,6 +31,7 @@ from phalanx.reading import (
     unzipped,
 )
 from phalanx.runs.checkpoint import MAGIC, peek
+from phalanx.runs.export import as_onnx
 from phalanx.runs.models import LARGEST_MODEL
 from phalanx.runs.record import Record
 from phalanx.runs.seal import SEAL
@@ -238,6 +242,41 @@ def test_what_a_model_says_about_its_tensors_has_a_ceiling(folder, monkeypatch):
     monkeypatch.setattr("phalanx.runs.models.LARGEST_MODEL", 10)
     with pytest.raises(ValueError, match=r"model\.safetensors is larger than 10 bytes"):
         Record.load(folder).model()
+
+
+LARGE = {
+    "shape": {"inputs": {"shape": [10**9]}},
+    "shape of too many bits": {"inputs": {"shape": [2**63]}},
+    "outputs": {"inputs": {"outputs": 10**9}},
+    "outputs of too many bits": {"inputs": {"outputs": 2**62}},
+    "wide": {"architecture": {"class_path": "phalanx.models.MLP", "init_args": {"hidden": [10**6, 10**6]}}},
+    "deep": {"architecture": {"class_path": "phalanx.models.MLP", "init_args": {"hidden": [1] * 50_000}}},
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_a_network_of_any_size_takes_no_memory_before_it_fits_its_values(what, folder, monkeypatch):
+    index, build, made = json.loads((folder / "model.json").read_text()), MLP.build, []
+
+    def noted(*arguments):
+        made.append(str(torch.empty(0).device))
+        return build(*arguments)
+
+    monkeypatch.setattr(MLP, "build", noted)
+    index = {name: {**index[name], **LARGE[what].get(name, {})} for name in ("inputs", "architecture")}
+    (folder / "model.json").write_text(json.dumps(json.loads((folder / "model.json").read_text()) | index))
+    with pytest.raises(ValueError, match="does not fit the models"):
+        Record.load(folder).model()
+    assert made == ["meta"]
+
+
+@pytest.mark.parametrize("name", ["load", "float128", "nn", "", "Tensor"])
+def test_the_type_of_inputs_is_a_type(name, done):
+    pytest.importorskip("onnxscript")
+    record = Record.load(done)
+    inputs = msgspec.structs.replace(record.kept().index.inputs, dtype=name)
+    with pytest.raises(InfeasibleError, match="no type of torch"):
+        as_onnx(record.model(), inputs)
 
 
 def test_rows_of_a_trace_are_counted(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from reliability import outside
 from reliability.outside import CASES, OWN, SECONDS, readers
 
 SMALL = {  # of which a file is at most as large as it may be, and what a test of its own reads
@@ -26,6 +27,27 @@ def test_every_reader_has_a_hostile_file():
     assert found == tried | {*OWN, *SMALL}
     assert not tried & {*OWN, *SMALL}
     assert all((Path(__file__).parents[2] / test).is_file() for test in SMALL.values())
+
+
+RAW = {  # which open files by themselves: why none of them waits for a pipe, or reads a device
+    "cli/deployment_folder.py:examples_in": "`files_in` yields files only",
+    "data/images.py:ImageSource._read": "the sources list files only",
+    "data/published_files.py:_idx": "`found` looks for files only",
+    "data/published_files.py:_records": "`found` looks for files only",
+    "data/published_files.py:text_file": "`found` looks for files only",
+    "data/table_ceilings.py:_characters": "`files_of` returns files only",
+    "data/table_ceilings.py:check_parquet": "`files_of` returns files only",
+    "data/table_ceilings.py:check_text": "`files_of` returns files only",
+    "data/table_files.py:CSV.read": "`files_of` returns files only",
+    "data/table_files.py:Parquet.read": "`files_of` returns files only",
+    "runs/updates.py:read_kept": "it was opened before, by `opened`",
+}
+
+
+def test_whoever_reads_what_was_received_opens_files_only(monkeypatch):
+    """A new reader goes through `phalanx.reading`, or is listed with its reason."""
+    monkeypatch.setattr(outside, "READING", outside.READING - {"opened", "contents", "lines_of", "unzipped"})
+    assert readers() - {*OWN} == {*RAW}
 
 
 @pytest.mark.slow

@@ -115,7 +115,9 @@ def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
         with exclusive(folder):
             seal(folder, {})
         record = Record.load(folder)
-        console.print("Sealed now, as it was not when it ended: what was changed until now is not found.", soft_wrap=True)
+        console.print(
+            "Sealed now, as it was not when it ended: what was changed until now is not found.", soft_wrap=True
+        )
     say_unsealed({folder: record}, console)
     lacking = " It has not kept its models." if record.models is None else ""
     done = f"This run is done already, its results are in {folder}.{lacking} Give --again to repeat it."

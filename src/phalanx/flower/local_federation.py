@@ -285,7 +285,8 @@ def without_room(folder: Path) -> str:
     """Return what the logs of a federation say of a full disk, in a sentence; empty if they say nothing of it."""
     for log in sorted((folder / LOGS).glob("*.log")):
         if FULL.search(log.read_text(errors="replace")):
-            return f"The disk of {folder} is full, or your quota of it, as {log} says. Free some space; then repeat the command."
+            what = f"The disk of {folder} is full, or your quota of it, as {log} says"
+            return f"{what}. Free some space; then repeat the command."
     return ""
 
 

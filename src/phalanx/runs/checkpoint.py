@@ -31,7 +31,7 @@ from torch import Tensor
 from phalanx.core import InfeasibleError
 from phalanx.engine.loop import Snapshot
 from phalanx.fields import INFINITE, CheckedFields
-from phalanx.reading import LARGEST_PART
+from phalanx.reading import LARGEST_PART, opened
 from phalanx.runs.files import HISTORY, settle
 from phalanx.runs.history import History
 from phalanx.runs.packing import Packed, Unpackable, pack, unpack
@@ -281,7 +281,7 @@ def peek(folder: Path) -> Header | None:
     path = folder / CHECKPOINT
     if not path.is_file():
         return None
-    with path.open("rb") as file:
+    with opened(path) as file:
         return _header(path, file)
 
 

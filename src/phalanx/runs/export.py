@@ -50,7 +50,9 @@ def as_onnx(module: nn.Module, inputs: ModelInputs) -> bytes:
         InfeasibleError: ONNX has no form for this network, it takes several inputs, or the index names no type of them.
     """
     if not isinstance(dtype := getattr(torch, inputs.dtype, None), torch.dtype):
-        raise InfeasibleError(f"The index says that the network takes {shown(inputs.dtype)}, which is no type of torch.")
+        raise InfeasibleError(
+            f"The index says that the network takes {shown(inputs.dtype)}, which is no type of torch."
+        )
     if inputs.names:
         raise InfeasibleError(
             f"The network takes several inputs ({', '.join(inputs.names)}), and only networks of one are exported as "

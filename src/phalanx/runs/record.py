@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 CONFIG, SUMMARY, REPORT = "run.json", "summary.json", "report.html"
 CHECKPOINT = "checkpoint"  # of a run that is not over; see `phalanx.runs.checkpoint`
+NOT_COMPARED = Examination(sealed=False)
 T = TypeVar("T")
 
 
@@ -191,7 +192,9 @@ class Record:
         """
         folder.mkdir(parents=True, exist_ok=True)
         unseal(folder)
-        for name in (SUMMARY, UNSEALED, REPORT) if resumed else (SUMMARY, UNSEALED, REPORT, CHECKPOINT, HISTORY, WITNESSES):
+        for name in (
+            (SUMMARY, UNSEALED, REPORT) if resumed else (SUMMARY, UNSEALED, REPORT, CHECKPOINT, HISTORY, WITNESSES)
+        ):
             (folder / name).unlink(missing_ok=True)
         forget(folder, best=not resumed)
         if not resumed:
@@ -321,7 +324,7 @@ def _config(config: Mapping[str, Any]) -> bytes:
     return (json.dumps(plain(config), indent=1, allow_nan=False) + "\n").encode()
 
 
-def _read(path: Path, what: str, parse: Callable[[bytes], T], seal: Examination = Examination(sealed=False)) -> T:
+def _read(path: Path, what: str, parse: Callable[[bytes], T], seal: Examination = NOT_COMPARED) -> T:
     try:
         return parse(seal.sure(path.name, contents(path, LARGEST_PART)))
     except SealError:

@@ -127,7 +127,7 @@ class Examination(NamedTuple):
     known: "_Seal | None" = None
 
     def sure(self, name: str, data: bytes) -> bytes:
-        """Return what a file holds that was read after the comparison; raise `SealError` if it is not what was compared.
+        """Return what was read of a file after the comparison; raise `SealError` if it is not what was compared.
 
         What differed then, and is read all the same, may be anything.
         """
@@ -356,7 +356,7 @@ def _compared(folder: Path, name: str, known: _Seal, hash_of: Callable[[str], st
             return _compared_lines(name, path, known.lines[name])
         same = hash_of(name) == known.files[name]
     except ValueError as error:  # what no file of its kind is
-        return [Alteration(name, "changed", f"cannot be compared: {error}")]
+        return [Alteration(name, "changed", f"cannot be compared: {str(error).rstrip('.')}")]
     return [] if same else [Alteration(name, "changed", "was changed")]
 
 
