@@ -20,7 +20,7 @@ from phalanx.flower.audit import Entry
 from phalanx.flower.demo import plan_of
 from phalanx.flower.identity import EnrolmentRequest, as_text, public_bytes, public_text
 from phalanx.flower.live import in_words
-from phalanx.flower.local_federation import LocalFederation
+from phalanx.flower.local_federation import LOGS, LocalFederation, without_room
 from phalanx.flower.register import SERVED
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import simulate
@@ -197,6 +197,20 @@ def test_a_run_that_failed_is_told_by_its_error_alone():
     assert cause(log) == "2 of the 3 clients enrolled.\n  node 7: its key is not in the roster"
     assert cause("Failed to load\n") == "Failed to load\n"
     assert cause("x" * 9000) == "x" * 1500
+
+
+@pytest.mark.parametrize(
+    "said", ["(sqlite3.OperationalError) database or disk is full", "OSError: [Errno 27] File too large"]
+)
+def test_a_log_that_speaks_of_a_full_disk_is_named(said, tmp_path):
+    (tmp_path / LOGS).mkdir()
+    (tmp_path / LOGS / "node-0.log").write_text("INFO: started\n")
+    assert without_room(tmp_path) == ""
+    (tmp_path / LOGS / "superlink.log").write_text(f"Traceback\n{said}\n(Background on this error)\n")
+    assert without_room(tmp_path) == (
+        f"The disk of {tmp_path} is full, or your quota of it, as {tmp_path / LOGS / 'superlink.log'} says. Free some "
+        "space; then repeat the command."
+    )
 
 
 def entry(event, client, score=None, why="far away", step=2):
