@@ -38,6 +38,7 @@ def of(*tests):
 E, R = of(*EVIDENCE), of(*RFFL)
 DURABLE, GUARD, ADMISSION = of("flower/test_durability.py"), of("engine/test_guard.py"), of("flower/test_admission.py")
 ALTERED, W = of("reliability/test_alterations.py"), of("flower/test_witnesses.py")
+CHANGING = of("reliability/test_changing_folders.py")
 C, T, S = of("reliability/test_ceilings.py"), of("reliability/test_trust.py"), of("data/test_saved_folders.py")
 FIELDS = ("kind", "coordinator", "session", "nonce", "client", "version", "turn", "transfer")
 CONDITIONS = (
@@ -368,6 +369,30 @@ CONDITIONS = (
         "runs/seal.py",
         'if sum(part.count(b"\\n") for part in iter(lambda: file.read(CHUNK), b"")) > MOST_LINES:',
         "if False:",
+    ),
+    CHANGING(
+        "what is read is not compared with the seal",
+        "runs/seal.py",
+        "if held != (self.known.files.get(name) if lines is None else lines.link):",
+        "if False:",
+    ),
+    CHANGING(
+        "a link that is put there late is followed",
+        "runs/files.py",
+        "    with replacing(_replaceable(real_inside(folder, name), folder / name)) as file:\n        file.write(text)",
+        "    write(inside(folder, name), text)",
+    ),
+    C(
+        "a network is made before it is compared with its values",
+        "runs/models.py",
+        "            if not self.trust:\n                _check_fit",
+        "            if False:\n                _check_fit",
+    ),
+    ADMISSION(
+        "a strike that suspends is not said in the history",
+        "flower/suspension.py",
+        "return standing.strikes + 1 >= self.strikes",
+        "return False",
     ),
     C("a model of any size is read", "runs/models.py", "contents(path, LARGEST_MODEL)", "contents(path, 1 << 60)"),
     C(
