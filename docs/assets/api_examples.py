@@ -69,6 +69,7 @@ ARGUMENTS = {  # of classes that need some, or show more with some
 RUNS = {  # fields of the run that shows an algorithm or an attack
     "AFLGuard": "server_examples=100",
     "FLTrust": "server_examples=100",
+    "ServerAlone": "server_examples=100",
     "ZenoPlusPlus": "server_examples=100",
     "LowRankProducts": 'model=LoRA(MLP(), layers=("1", "3"), rank=2)',
 }
