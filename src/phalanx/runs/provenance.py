@@ -211,12 +211,17 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
+NUMBERS = {"family": "cpu family", "model": "model"}  # of a processor, as Linux has them
+
+
 @cache
 def processor() -> str | None:
-    """Return the model of the processor; None if the operating system does not say."""
+    """Return the model of the processor, with its numbers, as one name can be that of several; None if not known."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or None
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, None) or platform.processor() or None
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    name = said.get("model name") or platform.processor()
+    numbers = (f"{what} {said[field]}" for what, field in NUMBERS.items() if field in said)
+    return ", ".join((name, *numbers)) if name else None

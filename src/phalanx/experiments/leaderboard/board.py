@@ -298,7 +298,8 @@ def _exceeded(board: Board) -> list[str]:
     ]
     return [
         f"**Baselines**: with Standalone each client trains alone, with ServerAlone the server on its {SERVER} clean "
-        f"examples. Of {len(found)} rows with {board.share(f)} attackers {', '.join(above)}, by their means."
+        "examples, in ten times as many steps as the clients of a defence take. Of "
+        f"{len(found)} rows with {board.share(f)} attackers {', '.join(above)}, by their means."
     ]
 
 
@@ -320,8 +321,8 @@ def _beaten(board: Board, done: Sequence[RankedDefence]) -> list[str]:
         f"{plural(len(found), 'defence')} ({_percent(len(below), len(found))}) in the mean over their cells, and in "
         f"{beaten} of {every.cells} single cells, on the seeds of the results. What it found leaves "
         f"{accuracy(every.less)} points less accuracy than the worst named attack, in the mean over all cells. "
-        f"The 95 % interval of a defence's difference over the seeds lies above zero for {sure} defences, and below "
-        f"for {len(surely_not)}{_listed(surely_not)}."
+        f"The 95 % interval of a defence's difference over the seeds lies above zero for {plural(sure, 'defence')}, and "
+        f"below for {len(surely_not)}{_listed(surely_not)}."
     ]
     if len(below) < len(found):
         others = [
