@@ -321,8 +321,8 @@ def _beaten(board: Board, done: Sequence[RankedDefence]) -> list[str]:
         f"{plural(len(found), 'defence')} ({_percent(len(below), len(found))}) in the mean over their cells, and in "
         f"{beaten} of {every.cells} single cells, on the seeds of the results. What it found leaves "
         f"{accuracy(every.less)} points less accuracy than the worst named attack, in the mean over all cells. "
-        f"The 95 % interval of a defence's difference over the seeds lies above zero for {plural(sure, 'defence')}, and "
-        f"below for {len(surely_not)}{_listed(surely_not)}."
+        "The 95 % interval of a defence's difference over the seeds lies above zero for "
+        f"{plural(sure, 'defence')}, and below for {len(surely_not)}{_listed(surely_not)}."
     ]
     if len(below) < len(found):
         others = [
