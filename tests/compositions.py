@@ -114,7 +114,7 @@ PARTICIPATION = {
     "joins": {"late": Late(1, 2.0)},
     "leaves": {"availability": Leaves(), "deadline": Deadline(2.0)},
 }
-NONE, ANY, ALONE, SHARED = "none", "any", "y all", "nothing is shared"
+NONE, ANY, ALONE, SHARED = "none", "any", "y all", "no update of one reaches another"
 KINDS = ("guaranteed", "no guarantee", "refused")
 
 
@@ -242,7 +242,7 @@ def page(found: Mapping[tuple[str, str, str, str], Outcome]) -> str:
         "",
         "- **y5**: guaranteed. Five clients of all, whichever they are and whatever they send and report, hold no more",
         "  of the weight of anything that is aggregated than the rule tolerates. Sets in which they could are not",
-        f"  aggregated. **{ALONE}**: nothing is shared.",
+        f"  aggregated. **{ALONE}**: no update of a client reaches another.",
         "- **-1**: works, and promises nothing; the number leads to the reason below.",
         "- **x2**: refused, with the reason below. *It* and *this one* are the algorithm of the row.",
         "",

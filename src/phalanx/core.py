@@ -509,7 +509,7 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
         """Return what is combined at once, in each call of a rule that changes a model or a memory.
 
         Promises follow from it: of few clients, attackers can be many.  None if the algorithm does not say; then
-        nothing is promised.  An empty tuple: nothing is shared.
+        nothing is promised.  An empty tuple: no update of a client reaches another.
 
         Args:
             setting: of the run.

@@ -287,7 +287,7 @@ def test_the_smallest_set_is_that_of_a_smallest_cluster():
 def test_what_cannot_be_is_refused_in_words():
     with pytest.raises(ValueError, match=r"min_gap must lie in \(0, 2\).*; min_reported must lie in"):
         PerCluster(FedAvg(), min_gap=0.0, min_reported=0.5)
-    with pytest.raises(ValueError, match="AFLGuard compares updates with a training of the server's own"):
+    with pytest.raises(ValueError, match="AFLGuard needs a training of the server's own"):
         PerCluster(AFLGuard(radius=1.0))
 
 

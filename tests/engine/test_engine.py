@@ -245,7 +245,7 @@ def test_who_needs_no_reference_gets_none():
 
 
 def test_a_reference_that_is_not_there_or_not_finite_ends_the_run():
-    with pytest.raises(InfeasibleError, match="Comparing compares updates with the server's own training"):
+    with pytest.raises(InfeasibleError, match="Comparing needs the server's own training"):
         phalanx.run(Comparing(), Scripted({0: [1.0]}), START, LoopSettings(until=Until(1)))
     with pytest.raises(InfeasibleError, match="own training of version 0 gave values that are not finite"):
         phalanx.run(

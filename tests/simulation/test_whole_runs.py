@@ -77,7 +77,7 @@ def test_the_servers_training_has_streams_of_its_own():
     [
         ({"server_examples": 10}, "server_examples is 10, but the server of FedAsync does not train"),
         ({"server_examples": -1}, "server_examples must be at least 0, got -1"),
-        ({"algorithm": Guided()}, "Guided compares updates with a training of the server's own.*Set it to"),
+        ({"algorithm": Guided()}, "Guided needs a training of the server's own.*Set it to"),
     ],
 )
 def test_examples_that_nobody_needs_or_that_are_not_there(options, message):

@@ -151,7 +151,7 @@ class PerCluster(Wrapper):
         super().__post_init__()
         if self.algorithm.traits.needs_reference:
             raise ValueError(
-                f"{self.algorithm.title} compares updates with a training of the server's own, which has one set of "
+                f"{self.algorithm.title} needs a training of the server's own, which has one set of "
                 "examples and cannot say what is right in each cluster. Choose another algorithm, such as Catalyst."
             )
         check_not_central("PerCluster", self.algorithm)

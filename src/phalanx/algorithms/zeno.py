@@ -113,7 +113,7 @@ def own_change(algorithm: Algorithm, updates: Updates) -> Vector:
     """Return the change by the server's own training; raise `InfeasibleError` if the updates bring none."""
     if updates.reference is None:
         raise InfeasibleError(
-            f"{type(algorithm).__name__} compares updates with the server's own training, and was given none. "
+            f"{type(algorithm).__name__} needs the server's own training, and was given none. "
             "Set `Updates.reference`, or let `phalanx.run` do so."
         )
     return updates.reference

@@ -58,7 +58,7 @@ def server_reference(algorithm: Algorithm[Any], train: Train | None) -> ServerRe
         return None
     if train is None:
         raise InfeasibleError(
-            f"{type(algorithm).__name__} compares updates with the server's own training, and the server has no "
+            f"{type(algorithm).__name__} needs the server's own training, and the server has no "
             "examples. Set `server_examples` of the run, to 100 say; or give `phalanx.run` a `reference`."
         )
     return ServerReference(train, every)

@@ -87,7 +87,7 @@ class Promise:
             name = why.split(" ")[0][1:]  # FedAvg, Truncate(0.1, 0.5): such a name keeps its capital
             return f"Promises nothing: {why if name and not name.islower() else why[:1].lower() + why[1:]}"
         if not self.bounds:
-            return f"Tolerates any number of the {plural(self.clients, 'client')}: nothing is shared."
+            return f"Tolerates any number of the {plural(self.clients, 'client')}: no update of one reaches another."
         words = f"Tolerates any {self.f} of {plural(self.clients, 'client')}"
         if self.failure:
             words += f", except with probability {float(self.failure):.2g} in a round"

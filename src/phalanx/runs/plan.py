@@ -174,7 +174,7 @@ class Run(LoopSettings):
         held, name = self.server_examples, type(self.algorithm).__name__
         if self.algorithm.traits.needs_reference and not held:
             raise ValueError(
-                f"{name} compares updates with a training of the server's own, and server_examples is 0. "
+                f"{name} needs a training of the server's own, and server_examples is 0. "
                 "Set it to the number of examples that the server holds, to 100 say."
             )
         if held and not self.algorithm.traits.needs_reference:
