@@ -401,6 +401,9 @@ def test_baselines_stand_first_with_the_better_of_both_in_each_kind_of_heterogen
     ) in text
     assert "| the better of both, in each kind of heterogeneity |  | 65.0 ± 0.0 | 65.0 ± 0.0 |" in text
     assert "Synchronous: Median" in text, "the best are defences"
+    first = text.partition("**Accuracy**")[0].splitlines()
+    assert [line for line in first if "64.0" in line] == ["| Synchronous | Median | 64.0 ± 0.0 | 64.0 ± 0.0 |"]
+    assert "| Baselines | ServerAlone | 60.0 ± 0.0 | 60.0 ± 0.0 |" in first
 
 
 def test_every_defence_that_is_given_clean_examples_or_a_client_is_known_to_trust():

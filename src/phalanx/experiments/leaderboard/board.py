@@ -178,13 +178,40 @@ def _inner(attack: Attack) -> str:
 
 def page(boards: Sequence[Board]) -> str:
     """Return the page."""
-    blocks = ["# Leaderboard", *_protocol(boards[0].tier)]
+    blocks = ["# Leaderboard", _START, markdown_table(_summary(boards[0])), *_protocol(boards[0].tier)]
     for board in boards:
         blocks += [f"## {board.tier.name}", f"{board.tier.title}.", *_board(board)]
     missing = [tier for name, tier in TIERS.items() if name not in {board.tier.name for board in boards}]
     for tier in missing:
         blocks += [f"## {tier.name}", f"{tier.title}.", f"Not computed yet: `phalanx leaderboard --tier {tier.name}`."]
     return "\n\n".join(blocks) + "\n"
+
+
+_START = (
+    "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries out "
+    "what is missing and writes this page. "
+    '`phalanx leaderboard --defence "examples/own_rule.py:ShortenedMean(factor=1)"` ranks a rule or an algorithm of '
+    "your own. The records are in `results/leaderboard`."
+)
+FIRST = 5  # defences of each sort that the first table shows
+
+
+def _summary(board: Board) -> Flat:
+    """Return the first table: the best of each sort, without attackers and with some shares of them."""
+    shares = [*dict.fromkeys((0, board.tier.tuned_for, max(board.tier.attackers)))]
+    rows = [
+        [sort.title, each.name, *(_average(board, each.defences[0], f) for f in shares)]
+        for sort, found in board.sorts
+        for each in found[:FIRST]
+    ]
+    columns = ["sort", "defence", *(f"{board.share(f)} attackers" for f in shares)]
+    note = (
+        "Accuracy in percent: mean over the kinds of heterogeneity and the seeds, and half of the 95 % interval. "
+        "ServerAlone takes ten times as many steps. Asynchronous defences have a clock of their own: compare them with "
+        "each other."
+    )
+    title = f"The first {FIRST} of each sort, {board.tier.name}"
+    return Flat(title, columns, rows, [note], [False, False, *(True for _ in shares)])
 
 
 def _protocol(tier: Tier) -> list[str]:
@@ -195,10 +222,6 @@ def _protocol(tier: Tier) -> list[str]:
     searched = ", ".join(map(str, search.seeds))
     further = plural(len(search.seeds) - 1, "further seed")
     return [
-        "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries "
-        "out what is missing and writes this page. "
-        '`phalanx leaderboard --defence "examples/own_rule.py:ShortenedMean(factor=1)"` ranks a rule or an algorithm '
-        "of your own. The records are in `results/leaderboard`.",
         "**Accuracy** is that on the test examples at the end, in percent: the mean over the "
         "seeds of a tier, with half of its 95 % interval (Student's t). The rank is by the mean "
         f"over the kinds of heterogeneity with {tuned_for} attackers. In brackets are the ranks that the seeds do not "
