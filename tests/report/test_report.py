@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import report_records as records
+from msgspec.structs import replace as replace_struct
 from report_records import alter, alter_step, with_summary
 
+from phalanx.core import ClientReport
 from phalanx.report import render, write
 from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.names import distinct
@@ -235,6 +237,15 @@ def test_stopped_run_says_so() -> None:
     assert "failed" not in text
     nothing = with_summary(run, status="stopped", final=FinalMetrics())
     assert "stopped after 6 steps, no accuracy was measured; " in words(render([nothing], "t"))
+
+
+def test_what_clients_report_is_said_where_nobody_else_measured_it() -> None:
+    run = with_summary(records.make(steps=6), final=FinalMetrics())
+    last = replace_struct(run.history[-1], reports={2: ClientReport(9, 0.1, 0.5), 5: ClientReport(9, 0.1, 0.75)})
+    text = words(render([replace(run, history=[*run.history[:-1], last])], "t"))
+    assert (
+        "no accuracy was measured, but clients report accuracy 50.0 % (2) to 75.0 % (5), median 62.5 %; 6 of 6" in text
+    )
 
 
 # --- names

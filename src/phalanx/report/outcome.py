@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from phalanx.report.client_ledger import BYZANTINE, HONEST, UNKNOWN, ClientLedger, attacked
 from phalanx.report.words import NONE, duration, ids, percent
 from phalanx.runs.missing import lost_rounds, never, subset, suspended
-from phalanx.runs.reports import fallen
+from phalanx.runs.reports import fallen, reported, spread
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def sentence(ledger: ClientLedger) -> str:
     if how == "failed":
         return f"failed after {steps}: {error(record).splitlines()[0]}"
     reached = _reached(record)
-    start = f"{reached} at the end" if reached else "no accuracy was measured"
+    start = f"{reached} at the end" if reached else _by_clients(record)
     if how == "stopped":
-        start = f"stopped after {steps}, " + (f"at {reached}" if reached else "no accuracy was measured")
+        start = f"stopped after {steps}, " + (f"at {reached}" if reached else _by_clients(record))
         start += f" ({record.summary.error})" if record.summary.error else ""
     if set(ledger.truth.values()) <= {UNKNOWN}:
         doubted = f", {len(ledger.suspicious)} suspicious" if ledger.suspicious else ""
@@ -51,6 +51,14 @@ def sentence(ledger: ClientLedger) -> str:
     caught = f"{len(excluded & bad)} of {plural(len(bad), 'Byzantine client')} excluded"
     caught += f", and {plural(honest, 'honest one')}" if honest else ", no honest one"
     return f"{start}; {caught}" + (f"; {unused}" if not excluded and (unused := not_used(record)) else "")
+
+
+def _by_clients(record: "Record") -> str:
+    """Return that the coordinator measured no accuracy, and what clients reported last, if they did."""
+    found = spread({client: each.last for client, each in reported(record.history).items()})
+    low, middle, high = found.in_words
+    last = f", but clients report {found.metric} {low} to {high}, median {middle}" if found.values else ""
+    return f"no accuracy was measured{last}"
 
 
 def _reached(record: "Record") -> str:
