@@ -126,7 +126,7 @@ def test_history_card_report_and_terminal_say_who_was_suspended(tmp_path):
         coordinate(grid, coordinator(PLAN, folder=tmp_path / "run", federation=federation))
     record = Record.load(tmp_path / "run")
     why = next(step.invalid[LIAR] for step in record.history if step.invalid.get(LIAR, "").endswith(SUSPENDED))
-    said = f"Suspended for a while: client {LIAR} (clinic-{LIAR}) in step 3, after: {why.removesuffix(SUSPENDED)}."
+    said = f"Suspended: client {LIAR} (clinic-{LIAR}) in step 3, after: {why.removesuffix(SUSPENDED)}."
     assert "holds" in why
     assert said in card(record).replace("\\", "")
     assert said in complaints(record)

@@ -41,9 +41,7 @@ def test_who_was_suspended_is_named_with_the_step_and_the_reason():
     history = [step(0), *(StepRecord(step=k, version=k, seconds=0.0, lost={1: f"silent{SUSPENDED}"}) for k in range(9))]
     history[2] = StepRecord(step=1, version=1, seconds=0.0, lost={4: "late"}, invalid={0: f"holds NaN{SUSPENDED}"})
     said = suspended(history[:3], {1: ClientRecord(name="Lyon")})
-    assert (
-        said == "Suspended for a while: client 1 (Lyon) in step 0, after: silent; client 0 in step 1, after: holds NaN."
-    )
+    assert said == "Suspended: client 1 (Lyon) in step 0, after: silent; client 0 in step 1, after: holds NaN."
     assert suspended(history * 2, {}).endswith("; and 6 times more.")
 
 

@@ -54,7 +54,7 @@ class Suspension(CheckedFields):
     def struck(self, standing: Standing, now: float, why: str) -> Standing:
         """Return the standing after an invalid signed answer."""
         strikes = standing.strikes + 1
-        if strikes < self.strikes:
+        if not self.last_strike(standing):
             return standing._replace(strikes=strikes)
         count = f"{plural(strikes, 'strike')}, the last: {why}"
         return standing._replace(strikes=strikes, misses=0.0, until=now + self.sentence, why=count)

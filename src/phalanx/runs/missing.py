@@ -52,7 +52,7 @@ def suspended(history: Iterable[StepRecord], clients: Mapping[int, ClientRecord]
         if why.endswith(SUSPENDED)
     ]
     more = f"; and {len(found) - LISTED} times more" if len(found) > LISTED else ""
-    return f"Suspended for a while: {'; '.join(found[:LISTED])}{more}." if found else ""
+    return f"Suspended: {'; '.join(found[:LISTED])}{more}." if found else ""
 
 
 def counts(history: Iterable[StepRecord], clients: Iterable[int]) -> dict[int, int]:

@@ -394,6 +394,9 @@ def test_baselines_stand_first_with_the_better_of_both_in_each_kind_of_heterogen
         ["ServerAlone", "Standalone"], ["Median", "Krum"], ["FLTrust"],
     ]  # fmt: skip
     assert board.better(4).mean == pytest.approx(0.65)
+    alone = Board(tier, every[:1], board.store)
+    assert alone.better(4) is None
+    assert "better of both" not in page([alone])
     text = page([board])
     assert (
         "Of 3 rows with 20 % attackers 2 exceed ServerAlone (60.0 %), 2 exceed Standalone (55.0 %), 1 exceed the "

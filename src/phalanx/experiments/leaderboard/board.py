@@ -96,9 +96,9 @@ class Board:
         return [statistics.fmean(values) for values in known] if whole else []
 
     def better(self, f: int) -> Estimate | None:
-        """Return the accuracy of the better baseline in each kind of heterogeneity, over all of them."""
+        """Return the accuracy of the better of two baselines in each kind of heterogeneity; None if one is missing."""
         known = [one for one in self.order(BASELINES) if len(self.trials(one, f)) == len(self.tier.heterogeneity)]
-        if not known:
+        if len(known) < 2:
             return None
         kinds = zip(*(self.trials(one, f) for one in known), strict=True)
         return mean_over([max(trials, key=lambda trial: trial.accuracy.mean or 0.0) for trials in kinds])
@@ -310,15 +310,13 @@ def _exceeded(board: Board) -> list[str]:
     """Return in sentences what the baselines reach, and how many defences exceed them."""
     f = board.tier.tuned_for
     bars = {one.defence.name: board.rank_by(one) for one in board.order(BASELINES) if board.rank_by(one) >= 0}
-    better = board.better(f)
-    if not bars or better is None or better.mean is None:
+    if not bars:
         return []
+    if (better := board.better(f)) is not None and better.mean is not None:
+        bars["the better of both in each kind of heterogeneity"] = better.mean
     others = [board.rank_by(rows.defences[0]) for sort, of in board.sorts if not sort.baseline for rows in of]
     found = [value for value in others if value >= 0]
-    above = [
-        f"{sum(value > bar for value in found)} exceed {name} ({100 * bar:.1f} %)"
-        for name, bar in {**bars, "the better of both in each kind of heterogeneity": better.mean}.items()
-    ]
+    above = [f"{sum(value > bar for value in found)} exceed {name} ({100 * bar:.1f} %)" for name, bar in bars.items()]
     return [
         f"**Baselines**: with Standalone each client trains alone, with ServerAlone the server on its {SERVER} clean "
         "examples, in ten times as many steps as the clients of a defence take. Of "
