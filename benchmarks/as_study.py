@@ -1,6 +1,7 @@
 """A benchmark that is a study: its options on the command line, its records, and its tables in Markdown."""
 
 import argparse
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +26,15 @@ def carry_out(text: str, studies: Mapping[str, Study], tables: Tables, folder: s
     parser.add_argument("--seeds", type=int, nargs="*", default=None, help="in place of those of the study")
     parser.add_argument("--folder", type=Path, default=Path("build") / folder)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--data_dir", default=os.environ.get("PHALANX_DATA"), help="else data sets are downloaded")
     parser.add_argument("--table", action="store_true", help="only print what is there")
     given = parser.parse_args()
     for name in given.only:
         study = studies[name] if given.seeds is None else replace(studies[name], seeds=given.seeds)
         where = given.folder / name
-        print(tables(study.results(where) if given.table else study.run(where, jobs=given.jobs)), flush=True)
+        if not given.table:
+            study.run(where, data_dir=given.data_dir, jobs=given.jobs)
+        print(tables(study.results(where)), flush=True)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
