@@ -24,9 +24,11 @@ from phalanx.algorithms import (
 from phalanx.algorithms.byzantine_cfl import ByzantineCFL
 from phalanx.cli.configuration import Draft
 from phalanx.core import InfeasibleError, Setting, Until
+from phalanx.data import PermutedLabels
 from phalanx.fairness import received_accuracy
+from phalanx.models import MLP
 from phalanx.simulation import Lognormal
-from phalanx.training import Evaluation
+from phalanx.training import Evaluation, LocalSGD
 from phalanx.weighting import Truncate
 from toys import updates
 
@@ -81,6 +83,19 @@ def test_versions_count_rounds_whatever_happens_in_how_many_clusters():
         state, _ = TWO.step(state, sent(state, range(8), TWO))
         assert state.version == version
         assert len(state.clusters) == (1 if version == 1 else 2)
+
+
+@pytest.mark.parametrize("groups", [3, 4])
+def test_several_groups_of_four_are_found_in_each_seed(groups):
+    """The gap of two parts alone does not show them: one part holds two groups or more."""
+    for seed in range(5):
+        run = Run(
+            algorithm=PerCluster(FedAvg(Median())), clients=4 * groups, groups=PermutedLabels(groups), model=MLP((64,)),
+            training=LocalSGD(epochs=3), until=Until(40), evaluation=Evaluation(every=40), seed=seed,
+        )  # fmt: skip
+        found = {frozenset(members) for members in simulate(run).history[-1].state["clusters"].values()}
+        of = PermutedLabels(groups).of(run.clients)
+        assert found == {frozenset(i for i in range(run.clients) if of[i] == g) for g in range(groups)}, seed
 
 
 def test_clients_of_one_group_stay_together():

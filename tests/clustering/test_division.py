@@ -77,6 +77,41 @@ def test_four_liars_of_twenty_neither_hide_two_groups_nor_tear_one(direction, no
     assert division.gap > 0.3
 
 
+@pytest.mark.parametrize("sizes", [[4, 4, 4], [4] * 6, [3, 9, 5, 7]])
+def test_several_groups_have_the_gap_of_groups_and_no_part_tears_one(sizes):
+    """Half of the items of two equal groups are as unlike each other as those of other parts."""
+    alpha = blocks(sizes, within=0.7, across=0.1)
+    ends = list(itertools.accumulate(sizes, initial=0))
+    division = divide(alpha, least=3)
+    assert division.gap == pytest.approx(0.6)
+    assert division.aside == ()
+    for group in map(set, map(range, ends[:-1], ends[1:])):
+        assert group <= set(division.groups[0]) or group <= set(division.groups[1])
+
+
+def test_groups_that_are_near_each_other_stay_in_one_part():
+    alpha = blocks([4, 4, 4], within=0.7, across=-0.2)
+    alpha[:4, 4:8] = alpha[4:8, :4] = 0.5
+    division = divide(alpha, least=3)
+    assert division.groups == ((*range(8),), (*range(8, 12),))
+    assert division.gap == pytest.approx(0.7), "two parts are clearer than three groups"
+
+
+@pytest.mark.parametrize("direction", LIES.values(), ids=LIES)
+def test_two_liars_of_fourteen_tear_none_of_three_groups(direction):
+    rng = torch.Generator().manual_seed(4)
+    axes = torch.eye(5)
+    rows = [*axes[:1].expand(4, 5), *axes[1:2].expand(4, 5), *axes[3:4].expand(4, 5)]
+    rows = torch.stack([*rows, *[torch.tensor([*direction, 0.0, 0.0])] * 2])
+    rows += 0.2 * torch.randn(14, 5, generator=rng)
+    unit = rows / rows.norm(dim=1, keepdim=True)
+    division = divide(unit @ unit.T, least=3)
+    parts = [set(group) - {12, 13} for group in division.groups]
+    assert sorted(map(len, parts)) == [4, 8]
+    assert division.gap > 0.3
+    assert any({*range(k, k + 4)} in parts for k in (0, 4, 8))
+
+
 def test_an_item_goes_back_to_its_group_after_linkage_went_wrong():
     """Item 4 is joined to item 5 first, which belongs to the others, and would go with it."""
     alpha = blocks([5, 5], within=0.5, across=0.0)

@@ -14,7 +14,7 @@ What differs from `ClusteredFL`, and why:
   are fast do not hasten it, and fewer than the rest who stay away do not prevent it.  Norms are not asked: a length is
   an attacker's to choose, a direction has length one.
 * *How.*  `phalanx.clustering.division`: average linkage, groups of a least size, a gap of medians.  The
-  paper's bi-partition can be forced or hindered by one client.
+  paper's bi-partition can be forced or hindered by one client.  A part can hold several groups, and is split again.
 * *Where a split goes on.*  Each part goes on with what the algorithm makes of its state for some of the clients,
   `Algorithm.part`: reputations and received models stay; a quorum begins again, so those who wait for one are asked
   again.  An answer to a model from before the split is used for the comparison only.
@@ -128,8 +128,8 @@ class PerCluster(Wrapper):
 
     Args:
         algorithm: what runs in each cluster; of rounds or of arrivals, but without a reference of the server's own.
-        min_gap: how much more similar to its own group than to the other the median client of each group must be, as a
-            difference of cosines.
+        min_gap: how much more similar to its own group than to the nearest other one the median client of each group
+            must be, as a difference of cosines.
         min_reported: share of a cluster's clients, above 1/2, that must have sent something for each look at it. The
             others may stay away without effect.
         min_turns: updates that each of these must have sent before the first split of their cluster.

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from phalanx.cli.consoles import escape
 from phalanx.report.troubles import troubles
+from phalanx.runs.found_clusters import found_clusters
 from phalanx.runs.missing import lost_rounds, never, subset, suspended
 from phalanx.runs.record import Record
 from phalanx.runs.reports import fallen, reported, spread
@@ -129,14 +130,17 @@ def _table(title: str) -> Table:
 
 
 def complaints(record: Record) -> list[str]:
-    """Return lines on clients not enrolled, and on invalid or lost updates; reasons equal but for numbers are one."""
+    """Return lines on clusters, clients not enrolled, and invalid or lost updates.
+
+    Reasons that are equal but for numbers are one line.
+    """
     clients = record.summary.clients.items()
     absent = [
         f"client {listed([i], dict(clients))} never took part: {c.not_enrolled}" for i, c in clients if c.not_enrolled
     ]
     of_roster, lost = never(record.summary.missing), lost_rounds(record.history)
     known = record.history, record.summary.clients
-    found = filter(None, (of_roster, lost, suspended(*known), subset(*known)))
+    found = filter(None, (found_clusters(record.history), of_roster, lost, suspended(*known), subset(*known)))
     fell = fallen(record.history, {i: client.name for i, client in clients})
     return [*absent, *found, *fell] + [
         f"{t.kind} {plural(t.count, 'time')} (clients {listed(t.clients, record.summary.clients)}): {t.reason}"

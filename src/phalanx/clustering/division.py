@@ -1,20 +1,25 @@
-"""A division into two groups that a minority of attackers cannot prevent, move or forge.
+"""A division into two parts that a minority of attackers cannot prevent, move or forge.
 
 The bi-partition of Sattler et al. (2019) minimises the *largest* similarity across, so one client decides it: one whose
 update points away from all others is a group of its own, and one whose update lies between two groups joins them.  Here
 
-* groups are joined by average linkage, in which each item of a group has one voice, and then each item goes to the
-  group to which it is more similar, by the median, until nobody goes any more: linkage takes no step back;
-* a part that is too small to be a group is set aside, and the rest is divided again: attackers that point elsewhere do
-  not hide how the others are divided;
-* the gap is a median of medians: how much more similar an item is to its own group than to the other.  Fewer than half
-  of a group cannot move it beyond what the others of that group have.
+* items are joined by average linkage, in which each item of a group has one voice, and then each item goes to the group
+  to which it is more similar, by the median, until nobody goes any more: linkage takes no step back;
+* what is too small to be a group is set aside, and the rest is divided again: attackers that point elsewhere do not
+  hide how the others are divided;
+* a part can hold several groups.  Of three equal groups one part holds two, in which most items are as unlike each
+  other as they are unlike the other part.  So the gap is one of groups: linkage gives a number of them, two, three and
+  so on, and the number counts with which items are on average the most similar to their own group, compared with the
+  nearest other one;
+* the gap is a median of medians: how much more similar an item is to its own group than to the nearest other one.
+  Fewer than half of a group cannot move it beyond what the others of that group have.
 
 Items that were set aside go to the group to which they are more similar, by the median: nobody is left without a group
 by this, and a rule within the group has to do with them.  A set of attackers as large as a group may be founds one, of
 its own; that harms nobody else.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -25,25 +30,33 @@ from phalanx.clustering.bipartition import Groups, bipartition
 
 Indices = tuple[int, ...]
 ROUNDS = 20  # in which items may change their group; a few are enough
+MOST = 32  # groups that are looked for at once
 
 
 class Division(NamedTuple):
-    """Two groups of items, and how far they are apart."""
+    """Two parts of items, and how far the groups in them are apart."""
 
-    groups: Groups  # increasing indices, each item in one of the two; the first group holds the lowest index
-    aside: Indices  # the items that by themselves would be neither of the groups, nor one of their own
-    across: float  # median similarity of the items of one group to those of the other, those aside left out
-    gap: float  # by how much an item is more similar to its own group; the smaller median of the two groups
+    groups: Groups  # the parts: increasing indices, each item in one of the two; the first one holds the lowest index
+    aside: Indices  # the items that by themselves would be neither in a group, nor one of their own
+    across: float  # median similarity of the items of one part to those of the other, those aside left out
+    gap: float  # by how much an item is more similar to its own group than to another; the smallest median of a group
+
+
+class Branch(NamedTuple):
+    """A group of items that linkage has joined, and which part it belongs to."""
+
+    items: Indices
+    part: int
 
 
 def divide(similarity: Float[Tensor, "m m"], least: int = 2) -> Division | None:
-    """Return the division of m items into two groups of at least `least` items each; None if there is none.
+    """Return the division of m items into two parts of at least `least` items each; None if there is none.
 
-    O(m^2) time, and for each part that is set aside as much again.
+    O(m^2) time for each number of groups, and for each part that is set aside as much again.
 
     Args:
         similarity: (m, m), symmetric, finite.
-        least: items without those that were set aside, at least 2.
+        least: items of a group without those that were set aside, at least 2.
 
     Examples:
         >>> alpha = torch.block_diag(torch.full((2, 2), 0.9), torch.full((2, 2), 0.8))
@@ -51,52 +64,89 @@ def divide(similarity: Float[Tensor, "m m"], least: int = 2) -> Division | None:
         ((0, 1), (2, 3))
     """
     alpha = similarity.double().cpu()
-    items, aside = tuple(range(len(alpha))), list[int]()
+    found = [(_clearness(alpha, branches), branches) for branches in _branches(alpha, least)]
+    return _division(alpha, max(found, key=lambda each: each[0])[1], least) if found else None
+
+
+def _branches(alpha: Float[Tensor, "m m"], least: int) -> Iterator[list[Branch]]:
+    """Yield two groups, three, and so on, by average linkage: the least similar halves of a group are parted first."""
+    halves = _halves(alpha, tuple(range(len(alpha))), least)
+    groups = [Branch(items, part) for part, items in enumerate(halves or ())]
+    inner = dict[Indices, Groups | None]()
+    while groups and len(groups) <= MOST:
+        yield groups
+        for group in groups:
+            if group.items not in inner:
+                inner[group.items] = _halves(alpha, group.items, least)
+        rest = [group for group in groups if inner[group.items]]
+        if not rest:
+            return
+        parted = min(rest, key=lambda group: _between(alpha, inner[group.items]))
+        halves = inner[parted.items]
+        groups = [group for group in groups if group is not parted]
+        groups += [Branch(items, parted.part) for items in halves or ()]
+
+
+def _halves(alpha: Float[Tensor, "m m"], items: Indices, least: int) -> Groups | None:
+    """Return two groups of items, without those that were set aside; None if they are too few."""
     while len(items) >= 2 * least:
         parts = bipartition(alpha[list(items)][:, list(items)], "average")
         one, other = (tuple(items[k] for k in part) for part in parts)
         smaller, items = sorted((one, other), key=len)
         if len(smaller) >= least:
-            return _completed(alpha, _refined(alpha, one, other, least), tuple(sorted(aside)))
-        aside += smaller
+            return one, other
     return None
 
 
-def _refined(alpha: Float[Tensor, "m m"], one: Indices, other: Indices, least: int) -> Groups:
-    """Return the groups after items have gone to the group to which they are more similar; at a tie they stay."""
+def _between(alpha: Float[Tensor, "m m"], halves: Groups | None) -> float:
+    """Return the mean similarity of items of one group to those of the other."""
+    one, other = map(list, halves or ((), ()))
+    return float(alpha[one][:, other].mean())
+
+
+def _clearness(alpha: Float[Tensor, "m m"], branches: list[Branch]) -> float:
+    """Return how much more similar items are to their own group than to the nearest other one; 0 for those aside."""
+    own, _, here, there = _compared(alpha, [list(branch.items) for branch in branches])
+    return float((here - there)[own >= 0].sum()) / len(alpha)
+
+
+def _division(alpha: Float[Tensor, "m m"], branches: list[Branch], least: int) -> Division:
+    """Return the division, after items have gone to the group to which they are more similar; at a tie they stay."""
+    groups = [list(branch.items) for branch in branches]
     for _ in range(ROUNDS):
-        items = tuple(sorted(one + other))
-        nearer = {i: _nearer(alpha, i, one, other) for i in items}
-        new = tuple(i for i in items if nearer[i]), tuple(i for i in items if not nearer[i])
-        if new == (one, other) or min(map(len, new)) < least:
+        own, nearest, _, _ = _compared(alpha, groups)
+        new = [torch.nonzero((own >= 0) & (nearest == g)).flatten().tolist() for g in range(len(groups))]
+        if new == groups or min(map(len, new)) < least:
             break
-        one, other = new
-    return one, other
+        groups = new
+    own, nearest, here, there = _compared(alpha, groups)
+    gap = min(float((here - there)[own == g].median()) for g in range(len(groups)))
+    part = torch.tensor([branch.part for branch in branches])[torch.where(own >= 0, own, nearest)]
+    parts = [torch.nonzero((part == p) & (own >= 0)).flatten() for p in (0, 1)]
+    across = torch.cat([alpha[a][:, b].median(1).values for a, b in (parts, parts[::-1])]).median()
+    one, other = sorted(tuple(torch.nonzero(part == p).flatten().tolist()) for p in (0, 1))
+    return Division((one, other), tuple(torch.nonzero(own < 0).flatten().tolist()), float(across), gap)
 
 
-def _nearer(alpha: Float[Tensor, "m m"], i: int, one: Indices, other: Indices) -> bool:
-    """Return whether an item is more similar to the first group, itself left out; at a tie, whether it is in it."""
-    here = float(alpha[i, [j for j in one if j != i]].median()) - float(alpha[i, [j for j in other if j != i]].median())
-    return here > 0 or (here == 0 and i in one)
+def _compared(alpha: Float[Tensor, "m m"], groups: list[list[int]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return for each item its group, -1 if none; the most similar one; its median similarity to its own; to another.
+
+    An item is left out of its own group.  Of equally similar groups its own is named, or else the first one.
+    """
+    own = torch.full((len(alpha),), -1)
+    for g, group in enumerate(groups):
+        own[group] = g
+    medians = torch.stack([_medians(alpha, group) for group in groups], 1)
+    inside = torch.nonzero(own >= 0).flatten()
+    here = torch.full((len(alpha),), -torch.inf, dtype=alpha.dtype)
+    here[inside] = medians[inside, own[inside]]
+    nearest = torch.where(here >= medians.max(1).values, own, medians.argmax(1))
+    medians[inside, own[inside]] = -torch.inf
+    return own, nearest, here, medians.max(1).values
 
 
-def _completed(alpha: Float[Tensor, "m m"], groups: Groups, aside: Indices) -> Division:
-    """Return the division, with those that were set aside in the groups to which they are more similar."""
-    one, other = map(list, groups)
-    within = [_medians(alpha, group, group) for group in (one, other)]
-    across = [_medians(alpha, one, other), _medians(alpha, other, one)]
-    gap = min(float((own - far).median()) for own, far in zip(within, across, strict=True))
-    nearer = {i: _nearer(alpha, i, groups[0], groups[1]) for i in aside}
-    full = (
-        tuple(sorted([*one, *(i for i in aside if nearer[i])])),
-        tuple(sorted([*other, *(i for i in aside if not nearer[i])])),
-    )
-    return Division((min(full), max(full)), aside, float(torch.cat(across).median()), gap)
-
-
-def _medians(alpha: Float[Tensor, "m m"], items: list[int], group: list[int]) -> Float[Tensor, "n"]:
+def _medians(alpha: Float[Tensor, "m m"], group: list[int]) -> Float[Tensor, "m"]:
     """Return the median similarity of each item to the members of a group, itself left out."""
-    rows = alpha[items][:, group].clone()
-    if items is group or items == group:
-        rows.fill_diagonal_(torch.nan)
-    return rows.nanmedian(1).values
+    columns = alpha[:, group].clone()
+    columns[group, range(len(group))] = torch.nan
+    return columns.nanmedian(1).values

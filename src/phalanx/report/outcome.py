@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.report.client_ledger import BYZANTINE, HONEST, UNKNOWN, ClientLedger, attacked
 from phalanx.report.words import NONE, duration, ids, percent
+from phalanx.runs.found_clusters import found_clusters
 from phalanx.runs.missing import lost_rounds, never, subset, suspended
 from phalanx.runs.reports import fallen, reported, spread
 from phalanx.wording import plural
@@ -196,6 +197,8 @@ def _carried(ledger: ClientLedger) -> Iterator[str]:
 
 
 def _unused(ledger: ClientLedger) -> Iterator[str]:
+    if clusters := found_clusters(ledger.record.history):
+        yield clusters
     if unused := not_used(ledger.record):
         yield f"Over the whole run, {unused}."
     if refused := [c for c, client in ledger.clients.items() if client.not_enrolled]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from phalanx.runs.found_clusters import found_clusters
 from phalanx.runs.missing import counts, lost_rounds, never, subset, suspended
 from phalanx.runs.reports import fallen, reported, spread
 from phalanx.wording import percent, plural, visible
@@ -26,7 +27,12 @@ def card(record: "Record") -> str:
     promise = "\n".join(f"- {_plain(line)}" for line in promised(record.summary))
     doubted = "\n".join(f"- {line}" for line in _suspicions(record))
     history, summary = record.history, record.summary
-    lacking = [never(summary.missing), lost_rounds(history), suspended(history, summary.clients)]
+    lacking = [
+        found_clusters(history),
+        never(summary.missing),
+        lost_rounds(history),
+        suspended(history, summary.clients),
+    ]
     lacking += [subset(history, summary.clients)]
     lacking += fallen(history, {i: client.name for i, client in summary.clients.items()})
     without = "".join(f"\n{_plain(text)}\n" for text in lacking if text)
