@@ -42,7 +42,7 @@ class Division(NamedTuple):
     gap: float  # by how much an item is more similar to its own group than to another; the smallest median of a group
 
 
-class Branch(NamedTuple):
+class Joined(NamedTuple):
     """A group of items that linkage has joined, and which part it belongs to."""
 
     items: Indices
@@ -68,10 +68,10 @@ def divide(similarity: Float[Tensor, "m m"], least: int = 2) -> Division | None:
     return _division(alpha, max(found, key=lambda each: each[0])[1], least) if found else None
 
 
-def _branches(alpha: Float[Tensor, "m m"], least: int) -> Iterator[list[Branch]]:
+def _branches(alpha: Float[Tensor, "m m"], least: int) -> Iterator[list[Joined]]:
     """Yield two groups, three, and so on, by average linkage: the least similar halves of a group are parted first."""
     halves = _halves(alpha, tuple(range(len(alpha))), least)
-    groups = [Branch(items, part) for part, items in enumerate(halves or ())]
+    groups = [Joined(items, part) for part, items in enumerate(halves or ())]
     inner = dict[Indices, Groups | None]()
     while groups and len(groups) <= MOST:
         yield groups
@@ -84,7 +84,7 @@ def _branches(alpha: Float[Tensor, "m m"], least: int) -> Iterator[list[Branch]]
         parted = min(rest, key=lambda group: _between(alpha, inner[group.items]))
         halves = inner[parted.items]
         groups = [group for group in groups if group is not parted]
-        groups += [Branch(items, parted.part) for items in halves or ()]
+        groups += [Joined(items, parted.part) for items in halves or ()]
 
 
 def _halves(alpha: Float[Tensor, "m m"], items: Indices, least: int) -> Groups | None:
@@ -104,13 +104,13 @@ def _between(alpha: Float[Tensor, "m m"], halves: Groups | None) -> float:
     return float(alpha[one][:, other].mean())
 
 
-def _clearness(alpha: Float[Tensor, "m m"], branches: list[Branch]) -> float:
+def _clearness(alpha: Float[Tensor, "m m"], branches: list[Joined]) -> float:
     """Return how much more similar items are to their own group than to the nearest other one; 0 for those aside."""
     own, _, here, there = _compared(alpha, [list(branch.items) for branch in branches])
     return float((here - there)[own >= 0].sum()) / len(alpha)
 
 
-def _division(alpha: Float[Tensor, "m m"], branches: list[Branch], least: int) -> Division:
+def _division(alpha: Float[Tensor, "m m"], branches: list[Joined], least: int) -> Division:
     """Return the division, after items have gone to the group to which they are more similar; at a tie they stay."""
     groups = [list(branch.items) for branch in branches]
     for _ in range(ROUNDS):

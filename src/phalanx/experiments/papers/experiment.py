@@ -28,8 +28,10 @@ from types import ModuleType
 from typing import Literal, TypeVar, get_args
 
 from phalanx.core import InfeasibleError
+from phalanx.experiments.grid import FIELDS, Derived, Fields
 from phalanx.experiments.papers.published import FILE, PublishedPaper, published
 from phalanx.experiments.papers.rendering import Rendering
+from phalanx.experiments.study import Study
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
 from phalanx.trust import find_own, imported
@@ -41,6 +43,7 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 PACKAGE = "papers"  # next to `src` in the repository, and not in the wheel
 REPOSITORY = Path(__file__).parents[4]  # if the library runs from its repository
 ALL = "all"  # on the command line, in place of an experiment's name
+CELL = "cell"  # the axis of an exhibit's study
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,22 @@ class Exhibit:
         """Return whether the runs of a scale are of the paper's own size: some experiments are as large on both."""
         return scale == "paper" or self.runs(scale, 0) == self.runs("paper", 0)
 
+    def study(self, scale: Scale, seeds: Sequence[int] = (0, 1, 2), name: str = "exhibit") -> Study:
+        """Return the runs as a study with the axis `cell`.  Its records are those of `phalanx reproduce`.
+
+        The base is the first run.  A cell sets what differs from it, so that another cell needs only that.
+
+        Raises:
+            InfeasibleError: there is nothing to train.
+        """
+        by_seed = {seed: self.runs(scale, seed) for seed in seeds}
+        first = by_seed[seeds[0]]
+        if not first:
+            raise InfeasibleError(f"{self.title}: nothing is trained for it, so it is no study.")
+        base = next(iter(first.values()))
+        cells = {cell: _differing(base, {s: runs[cell] for s, runs in by_seed.items()}) for cell in first}
+        return Study(base, {CELL: cells}, seeds, name=name)
+
     def results(self, records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
         """Return what `render` does; without published numbers where the runs are smaller than the paper's."""
         found = self.render(records, context)
@@ -122,6 +141,18 @@ class Exhibit:
         if missing := [name for name in MUST_HOLD if not hasattr(module, name)]:
             raise InfeasibleError(f"{module.__name__} is no experiment: it lacks {', '.join(missing)}.")
         return cls(*(getattr(module, name) for name in MUST_HOLD))
+
+
+def _differing(base: Run, runs: Mapping[int, Run]) -> Fields:
+    """Return the fields in which the runs of a cell, by seed, differ from another run."""
+    first = next(iter(runs.values()))
+    names = [name for name in FIELDS if name != "seed"]
+    drawn = [name for name in names if any(getattr(run, name) != getattr(first, name) for run in runs.values())]
+    fixed = {name: getattr(first, name) for name in names if getattr(first, name) != getattr(base, name)}
+    if not drawn:
+        return Fields(fixed)
+    by_seed = Derived(lambda run: {name: getattr(runs[run["seed"]], name) for name in drawn}, "by seed")
+    return Fields({name: value for name, value in fixed.items() if name not in drawn} | {"by seed": by_seed})
 
 
 MUST_HOLD = ("TITLE", "CLAIM", "MINUTES", "runs", "render")
@@ -145,6 +176,10 @@ class Experiment:
     def title(self) -> str:
         """The names of paper and experiment on the command line."""
         return f"{self.paper.name} {self.name}"
+
+    def study(self, scale: Scale, seeds: Sequence[int] = (0, 1, 2)) -> Study:
+        """See `Exhibit.study`."""
+        return self.exhibit.study(scale, seeds, self.title.replace(" ", "-"))
 
 
 @dataclass(frozen=True)

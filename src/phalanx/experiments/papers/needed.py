@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from phalanx.core import InfeasibleError
-from phalanx.experiments.papers.experiment import Experiment, Scale
+from phalanx.experiments.papers.experiment import CELL, Experiment, Scale
 from phalanx.experiments.papers.manifest import Page
 from phalanx.experiments.papers.writing import shortened
 from phalanx.experiments.trace import Trace
@@ -46,12 +46,14 @@ class Needed:
         out = cls(pages=pages)
         for experiment in experiments:
             cells = out.cells.setdefault(experiment.name, {})
-            for seed in pages[experiment.name].seeds:
-                for cell, own in experiment.exhibit.runs(scale, seed).items():
-                    plan = form(own)
-                    out.plans.setdefault(plan.identity, plan)
-                    out.names.setdefault(plan.identity, f"{experiment.name}: {cell} (seed {seed})")
-                    cells.setdefault(cell, {})[seed] = plan.identity
+            seeds = pages[experiment.name].seeds
+            trained = experiment.exhibit.runs(scale, seeds[0])
+            planned = experiment.study(scale, seeds).planned if trained else ()
+            for one in sorted(planned, key=lambda one: seeds.index(one.plan.seed)):
+                plan, cell = form(one.plan), one.labels[CELL]
+                out.plans.setdefault(plan.identity, plan)
+                out.names.setdefault(plan.identity, f"{experiment.name}: {one.name}")
+                cells.setdefault(cell, {})[plan.seed] = plan.identity
         return out
 
     def like(self, pattern: str | None) -> set[str]:
