@@ -62,9 +62,8 @@ PERCEPTRON: Mapping[str, tuple[Entry, ...]] = {
         Entry(0.0, 10, 3275, 5000),
         Entry(0.1, 10, 664, 1000),
         Entry(0.2, 10, 619, 1000),
-        Entry(0.5, 10, 443, 800),
-        Entry(1.0, 10, 380, 800),
     ),
+    "shards_many": (Entry(0.5, 10, 443, 800), Entry(1.0, 10, 380, 800)),
     "iid_whole": (Entry(0.0, EVERYTHING, 1455, 3000), Entry(0.1, EVERYTHING, 1474, 3000)),
     "shards_whole": (Entry(0.0, EVERYTHING, 4278, 6000), Entry(0.1, EVERYTHING, 1796, 4000)),
 }
@@ -82,7 +81,7 @@ def study(name: str) -> Study:
         clients=100,
         partition=Shards(2) if name.startswith("shards") else Uniform(),
         model=TwoConvolutions() if convolutions else MLP((200, 200)),
-        training=LocalSGD(epochs=5 if convolutions else 1),
+        training=LocalSGD(epochs=5 if convolutions else 1, engine="compiled"),
     )
     entries: dict[str, dict[str, Any]] = {
         str(entry.share): {
