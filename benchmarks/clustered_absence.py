@@ -41,6 +41,7 @@ from phalanx.cli.options import DATA_DIR
 from phalanx.clustering import Memory, Peel
 from phalanx.core import Until
 from phalanx.data import MNIST, Dataset, Groups, InMemory, PermutedLabels
+from phalanx.experiments import Estimate
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
 from phalanx.runs.plan import Run
@@ -49,7 +50,6 @@ from phalanx.simulation import Deadline, Lognormal, Silent
 from phalanx.training.evaluation import evaluate
 from phalanx.training.sgd import LocalSGD
 
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}  # 97.5 %
 Row = tuple[str, Run]
 
 
@@ -213,10 +213,9 @@ def main() -> None:
         if options.rows and not any(word in name for word in options.rows):
             continue
         found = [outcome(replace(plan, seed=seed)) for seed in range(options.seeds)]
-        values = np.array([accuracy for accuracy, _, _ in found])
-        half = STUDENT.get(len(values), 2.0) * values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        accuracy = Estimate.of(accuracy for accuracy, _, _ in found).text()
         exact, apart = sum(ok for _, ok, _ in found), [n for _, _, n in found]
-        print(f"{name:52} {values.mean():5.1f} +- {half:3.1f}  exact {exact}/{len(found)}  apart {apart}")
+        print(f"{name:52} {accuracy:18}  exact {exact}/{len(found)}  apart {apart}")
         sys.stdout.flush()
 
 

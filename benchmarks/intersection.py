@@ -13,15 +13,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
-
-from scipy.stats import t as student
+from statistics import fmean
 
 from phalanx import Record, Run, simulate
 from phalanx.aggregators import DensestMajority, Mean
 from phalanx.algorithms import Catalyst, FedAvg, PerCluster, Rewarded, Standalone
 from phalanx.cli.configuration import Draft
 from phalanx.core import Until
+from phalanx.experiments import Estimate
 from phalanx.fairness import fairness_by_cluster, received_accuracy
 from phalanx.simulation import Deadline
 from phalanx.training import Evaluation
@@ -89,11 +88,7 @@ def figures(record: Record, standalone: Mapping[int, float]) -> dict[str, float 
 
 def interval(values: list[float | None]) -> str:
     """Return the mean and the half width of its 95 % interval, in percent; a dash where a run has no such figure."""
-    known = [100 * v for v in values if v is not None]
-    if len(known) < len(values) or len(known) < 2:
-        return "-"
-    half = float(student.ppf(0.975, len(known) - 1)) * stdev(known) / len(known) ** 0.5
-    return f"{fmean(known):.1f} ± {half:.1f}"
+    return "-" if None in values else Estimate.of(v for v in values if v is not None).text(100)
 
 
 def main() -> None:
