@@ -2,7 +2,7 @@
 
 python benchmarks/cheapest_part.py [--only digits heart fashion] [--jobs 2] [--data_dir FOLDER]
 
-The federation is that of examples/intersection.yaml.  On heart disease (docs/tutorials/heart) the rows of four
+The federation is that of examples/everything.yaml.  On heart disease (docs/tutorials/heart) the rows of four
 hospitals are dealt to 24 clients, of Fashion-MNIST 10,000 examples.  A row: the accuracy of the models that honest
 clients are served in the end, with half of its 95 % interval; everything minus it, with p of a paired t test by Holm
 for all pairs of rows; seconds of one process.  The seeds are others than those that the example was made with.

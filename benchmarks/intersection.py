@@ -2,7 +2,7 @@
 
 python benchmarks/intersection.py [--seeds 5] [--rows NAME ...]
 
-The federation is that of examples/intersection.yaml.  Each row: the accuracy of what honest clients that have ever
+The federation is that of examples/everything.yaml.  Each row: the accuracy of what honest clients that have ever
 answered are served in the end, of the worse one of the two groups, and the correlation of that accuracy with what
 clients reach alone, the mean of the two groups; mean and 95 % interval over the seeds.
 """
@@ -26,7 +26,7 @@ from phalanx.simulation import Deadline
 from phalanx.training import Evaluation
 from phalanx.weighting import AsReported, Truncate
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "intersection.yaml"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "everything.yaml"
 
 
 def example() -> Run:

@@ -32,7 +32,7 @@ from phalanx.training import Evaluation, LocalSGD
 from phalanx.weighting import Truncate
 from toys import updates
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "intersection.yaml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "everything.yaml"
 GROUPS = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]  # the directions in which two groups go
 N = 8  # clients, half of them in each
 
