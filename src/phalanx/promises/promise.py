@@ -149,7 +149,8 @@ def promise(algorithm: Algorithm[Any], setting: Setting, *, f: int | None = None
     likely, unlikely = _likely(pools, setting, found)
     said = remarks(algorithm, pools, setting, found)
     missing = said if asked is not None and found < asked else ()
-    beyond = tuple(dict.fromkeys((*(pool.beyond for pool in pools if pool.beyond), *_alike(pools[0], setting))))
+    said_beyond = dict.fromkeys((*(pool.beyond for pool in pools if pool.beyond), *_alike(pools[0], setting)))
+    beyond = tuple(one for one in said_beyond if not any(one != more and one in more for more in said_beyond))
     return Promise(found, setting.clients, bounds, missing, beyond, in_step, failure, likely, unlikely, said)
 
 
