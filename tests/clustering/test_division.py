@@ -112,6 +112,27 @@ def test_two_liars_of_fourteen_tear_none_of_three_groups(direction):
     assert any({*range(k, k + 4)} in parts for k in (0, 4, 8))
 
 
+def test_liars_near_one_item_do_not_hide_two_groups():
+    """Four liars and item 0 would be the clearest group of three, and leave the seven others of its group no gap."""
+    rows = torch.cat([torch.eye(16), torch.eye(16)[:1].expand(4, 16)]).double()
+    rows[16:, 1:8] = -0.4 / 7
+    products = rows @ blocks([8, 8], 0.5, 0.1) @ rows.T
+    lengths = products.diagonal().sqrt()
+    division = divide(products / lengths / lengths[:, None], least=5)
+    assert [set(group) - set(range(16, 20)) for group in division.groups] == [set(range(8)), set(range(8, 16))]
+    assert division.gap == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("size", "liars", "gap"), [(3, 1, 0.2), (4, 1, 0.6), (5, 2, 0.2), (6, 2, 0.6), (7, 3, 0.2)])
+def test_the_gap_stays_where_fewer_than_half_of_the_others_lie(size, liars, gap):
+    alpha = blocks([size, size], within=0.6, across=0.0)
+    alpha[size - liars : size, :size] = alpha[:size, size - liars : size] = 0.2
+    alpha.fill_diagonal_(1.0)
+    division = divide(alpha, least=3)
+    assert division.groups == ((*range(size),), (*range(size, 2 * size),))
+    assert division.gap == pytest.approx(gap)
+
+
 def test_an_item_goes_back_to_its_group_after_linkage_went_wrong():
     """Item 4 is joined to item 5 first, which belongs to the others, and would go with it."""
     alpha = blocks([5, 5], within=0.5, across=0.0)
