@@ -1,4 +1,4 @@
-"""A division into two parts that a minority of attackers cannot prevent, move or forge.
+"""A division into two parts that one attacker, or a few, cannot prevent, move or forge.
 
 The bi-partition of Sattler et al. (2019) minimises the *largest* similarity across, so one client decides it: one whose
 update points away from all others is a group of its own, and one whose update lies between two groups joins them.  Here

@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 from typing_extensions import override
 
 from phalanx.core import InfeasibleError
+from phalanx.runs.observed import observed
 from phalanx.runs.record import Record
 from phalanx.runs.summary import exclusions
 
@@ -231,11 +232,11 @@ def reputations(record: Record) -> dict[int, dict[int, float]]:
     Raises:
         InfeasibleError: the algorithm keeps no reputations.
     """
-    if not any("reputation" in step.state for step in record.history):
+    if not any(observed(step, "reputation") for step in record.history):
         raise InfeasibleError(f"The record of {record.name} has no reputations: its algorithm keeps none. Run RFFL.")
     out = dict[int, dict[int, float]]()
     for step in record.history:
-        for i, reputation in step.state.get("reputation", {}).items():
+        for i, reputation in (observed(step, "reputation") or {}).items():
             out.setdefault(i, {})[step.step] = reputation
     return dict(sorted(out.items()))
 
@@ -251,7 +252,7 @@ def below_threshold(record: Record) -> dict[int, int]:
     reputations(record)
     out = dict[int, int]()
     for step in record.history:
-        threshold = step.state.get("threshold")
+        threshold = observed(step, "threshold")
         for i, verdict in step.verdicts.items():
             if threshold is not None and verdict.score is not None and verdict.score < threshold:
                 out.setdefault(i, step.step)
@@ -318,7 +319,7 @@ def compare(standalone: Record, run: Record, level: float = 0.95) -> Comparison:
         spread(alone),
         spread(received),
         detection(run),
-        fairness_by_cluster(alone, received, run.history[-1].state.get("clusters", {}), level),
+        fairness_by_cluster(alone, received, observed(run.history[-1], "clusters") or {}, level),
     )
 
 

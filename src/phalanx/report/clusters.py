@@ -1,15 +1,14 @@
 """A run of clustered federated learning: its tree of clusters, the splits, and the figures of each cluster."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx.report.client_ledger import BYZANTINE, ClientLedger
 from phalanx.report.figures.series import Series, number
+from phalanx.runs.observed import observed, observed_tree
 
 if TYPE_CHECKING:
     from phalanx.runs.schema import StepRecord
-
-LEAST = ("clusters", "parents", "born")  # required fields of a state
 
 
 class ClusterNode(NamedTuple):
@@ -61,6 +60,7 @@ class Clusters:
     def __init__(self, ledger: ClientLedger) -> None:
         self.ledger = ledger
         self.steps = measured(ledger.record.history)
+        self._figures = dict[str, list[tuple[int, dict[int, Any]]]]()
         self.nodes: dict[int, ClusterNode] = self._nodes() if self.steps else {}
         self.splits = sorted(self._splits(), key=lambda split: (split.step, split.cluster))
 
@@ -75,7 +75,9 @@ class Clusters:
 
     def curve(self, cluster: int, part: str, field: str) -> Series:
         """Return a figure of a cluster in the state, such as ("norms", "mean"), over the steps that have it."""
-        figures = [(step.step, step.state.get(part, {}).get(cluster)) for step in self.steps]
+        if part not in self._figures:
+            self._figures[part] = [(step.step, observed(step, part) or {}) for step in self.steps]
+        figures = [(step, of.get(cluster)) for step, of in self._figures[part]]
         known = [(float(step), number(about.get(field))) for step, about in figures if about is not None]
         return Series([step for step, _ in known], [value for _, value in known])
 
@@ -87,10 +89,9 @@ class Clusters:
             yield from self._below(child)
 
     def _nodes(self) -> dict[int, ClusterNode]:
-        state = self.steps[-1].state
-        parents: dict[int, int | None] = state["parents"]
-        born: dict[int, int] = state["born"]
-        clients = {v: tuple(who) for v, who in state["clusters"].items()}
+        tree = observed_tree(self.steps[-1])
+        assert tree is not None, "these steps have one"
+        clients, parents, born = tree
         out = dict[int, ClusterNode]()
         for v in sorted(parents, reverse=True):  # children have larger numbers
             children = [child for child, parent in parents.items() if parent == v]
@@ -125,7 +126,7 @@ class Clusters:
 
 def measured(history: "Sequence[StepRecord]") -> "list[StepRecord]":
     """Return the steps whose state holds clusters."""
-    return [step for step in history if all(step.state.get(part) for part in LEAST)]
+    return [step for step in history if observed_tree(step) is not None]
 
 
 def colour(cluster: int) -> str:

@@ -12,6 +12,7 @@ from phalanx.report.clusters import Clusters, colour
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import BLUE, GREY, VERMILLION, stride
 from phalanx.report.figures.series import number
+from phalanx.runs.observed import observed
 
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 26, 40  # pixels
 BARE = 26  # pixels of a cluster's side below which it is not named
@@ -60,7 +61,7 @@ def cosines(clusters: Clusters) -> Cosines | None:
     recorded = [
         (len(about["clients"]), step.step, about)
         for step in clusters.steps
-        for about in step.state.get("similarity", {}).values()
+        for about in (observed(step, "similarity") or {}).values()
     ]
     if not recorded or max(recorded, key=lambda item: item[:2])[0] < 3:
         return None

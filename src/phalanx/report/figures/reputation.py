@@ -9,6 +9,7 @@ from phalanx.report.client_ledger import BYZANTINE, ClientLedger
 from phalanx.report.figures.drawing import COLOUR, DASH, FULL, HALF, Picture, canvas, spread, styled, svg
 from phalanx.report.figures.progress import in_words
 from phalanx.report.figures.series import Series, number
+from phalanx.runs.observed import observed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,21 +61,22 @@ def picture(ledger: ClientLedger, key: str, *, full: bool) -> Picture | None:
 
 def reputations(ledger: ClientLedger) -> Reputations:
     """Return the curves; of long runs POINTS steps at even distances, and the last."""
-    steps = [step for step in ledger.record.history if "reputation" in step.state]
+    steps = [step for step in ledger.record.history if observed(step, "reputation")]
     if not steps:
         return Reputations({}, Series([], []), {})
     fell = {c: (exclusion.step, _score(steps, c, exclusion.step)) for c, exclusion in ledger.excluded.items()}
     shown = [steps[k] for k in np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))]
-    clients = sorted({c for step in shown for c in step.state["reputation"]} | fell.keys())
+    known_of = [observed(step, "reputation") for step in shown]
+    clients = sorted({c for of in known_of for c in of} | fell.keys())
     curves = dict[int, Series]()
     for c in clients:
-        points = [(float(step.step), number(step.state["reputation"].get(c))) for step in shown]
+        points = [(float(step.step), number(of.get(c))) for step, of in zip(shown, known_of, strict=True)]
         known = [(x, y) for x, y in points if np.isfinite(y) and (c not in fell or x < fell[c][0])]
         if c in fell and np.isfinite(fell[c][1]):
             known.append((float(fell[c][0]), fell[c][1]))
         if known:
             curves[c] = Series(*map(list, zip(*known, strict=True)))
-    limits = [(float(step.step), number(step.state.get("threshold"))) for step in shown]
+    limits = [(float(step.step), number(observed(step, "threshold"))) for step in shown]
     return Reputations(curves, Series(*map(list, zip(*limits, strict=True))), fell)
 
 

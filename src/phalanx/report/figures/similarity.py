@@ -9,6 +9,7 @@ from phalanx.report.client_ledger import ClientLedger, Exclusions
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, end_label, line, styled, svg
 from phalanx.report.figures.progress import in_words
 from phalanx.report.figures.series import number
+from phalanx.runs.observed import observed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +34,7 @@ class Similarity(NamedTuple):
 
 def measured(record: "Record") -> "list[StepRecord]":
     """Return the steps whose state holds the similarity."""
-    return [step for step in record.history if "alpha_cross" in step.state]
+    return [step for step in record.history if observed(step, "alpha_cross") is not None]
 
 
 def picture(ledger: ClientLedger, key: str, *, full: bool) -> Picture | None:
@@ -50,8 +51,8 @@ def picture(ledger: ClientLedger, key: str, *, full: bool) -> Picture | None:
     exclusions = ledger.exclusions
     data = Similarity(
         [step.step for step in steps],
-        [number(step.state["alpha_cross"]) for step in steps],
-        [number(step.state.get("threshold")) for step in steps],
+        [number(observed(step, "alpha_cross")) for step in steps],
+        [number(observed(step, "threshold")) for step in steps],
     )
     label = f"Cross-cluster similarity over steps. Exclusions: {in_words(exclusions)}."
     return Picture(
