@@ -23,5 +23,5 @@ def test_why_there_is_one_is_said():
 
 def test_many_clusters_are_not_all_listed():
     sizes = [5] * LISTED + [1] * 3
-    said = found_clusters([step(clusters={v: range(n) for v, n in enumerate(sizes)})])
+    said = found_clusters([step(clusters={v: tuple(range(n)) for v, n in enumerate(sizes)})])
     assert said == f"11 clusters were found, of {', '.join(['5'] * LISTED)} clients, and 3 others."
