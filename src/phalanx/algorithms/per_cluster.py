@@ -133,8 +133,8 @@ class PerCluster(Wrapper):
         min_reported: share of a cluster's clients, above 1/2, that must have sent something for each look at it. The
             others may stay away without effect.
         min_turns: updates that each of these must have sent before the first split of their cluster.
-        min_part_size: smallest group that a split may leave, at least 2. Set it above the number of attackers, or they
-            may form a cluster of their own, which harms nobody else.
+        min_part_size: smallest group that a split may leave, at least 2. Set it above twice the number of attackers, or
+            they may take honest clients into a cluster of their own.
         memory: share in [0, 1) of the past in a remembered direction.
         cached: largest number of directions that is kept on an edge of the tree for clients that come later.
     """
