@@ -127,6 +127,15 @@ def test_a_group_that_the_algorithm_cannot_serve_is_not_split_off():
     assert algorithm.min_gap == 0.3
 
 
+def test_a_group_that_the_rule_cannot_combine_is_not_split_off():
+    """Its rounds would be lost from then on, and a run of which all are lost ends."""
+    algorithm = PerCluster(FedAvg(Krum(f=1)), min_turns=2, min_part_size=2)
+    assert rounds(algorithm, 3, range(8))[0].clusters == {0: tuple(range(8))}
+    decision = rounds(algorithm, 3, range(8))[0].separation[0]["decision"]
+    assert decision.startswith("not split: with 4 clients, Krum(f=1")
+    assert "needs at least 2f + 3 = 5 rows, got 4" in decision
+
+
 def test_a_fast_client_does_not_hasten_a_split():
     algorithm = PerCluster(FedAsync(), min_turns=2, min_part_size=2)
     state, _ = begin(algorithm)

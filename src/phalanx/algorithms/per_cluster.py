@@ -37,6 +37,7 @@ from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
+from phalanx.aggregators.aggregator import too_few
 from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.rounds import UNBOUNDED, drift
 from phalanx.algorithms.wrapper import Wrapper
@@ -367,6 +368,9 @@ class PerCluster(Wrapper):
                     self._within(state).part(cluster.inner, {known[k]: state.sizes[known[k]] for k in group})
                 except InfeasibleError as error:
                     return f"not split: with {plural(len(group), 'client')}, {error}"
+            of_round = self.rule if self.traits.synchronous else None
+            if of_round is not None and (why := too_few(of_round, len(group))):
+                return f"not split: with {plural(len(group), 'client')}, {why}"
         return ""
 
     def _split(
