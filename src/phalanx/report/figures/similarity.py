@@ -34,7 +34,7 @@ class Similarity(NamedTuple):
 
 def measured(record: "Record") -> "list[StepRecord]":
     """Return the steps whose state holds the similarity."""
-    return [step for step in record.history if observed(step, "alpha_cross") is not None]
+    return [step for step in record.history if "alpha_cross" in step.state]
 
 
 def picture(ledger: ClientLedger, key: str, *, full: bool) -> Picture | None:
