@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
     share: float  # C
     batch: int  # B
-    published: int | None  # rounds; None: not reached
+    published: int  # rounds
     rounds: int  # of our runs
 
 
@@ -109,7 +109,7 @@ def table(results: Results) -> str:
             found = results.where({"C": str(entry.share), "training.lr": rate})
             there = results.estimate(found, "steps_to_target")
             row.append("-" if not found else f"not by {entry.rounds}" if there.failed else there.text())
-        out.append([*row, "-" if entry.published is None else str(entry.published)])
+        out.append([*row, str(entry.published)])
     head = ("C", *(f"rate {rate}" for rate in results.axes["training.lr"]), "published")
     return f"{results.name}\n\n{markdown(head, out)}\n"
 

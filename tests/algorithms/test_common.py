@@ -56,6 +56,8 @@ from phalanx.algorithms import (
 from phalanx.clustering import Memory, Peel
 from phalanx.core import Algorithm, Keeps, Traits, Until
 from phalanx.engine import LoopSettings
+from phalanx.runs.observed import FORMS, observed
+from phalanx.runs.schema import StepRecord, plain
 from phalanx.training import LocalSGD
 from phalanx.weighting import AsReported, Ignore
 from toys import Scripted, updates
@@ -300,6 +302,9 @@ def test_runs_in_the_engine_and_serves_everybody(algorithm):
     state = phalanx.run(algorithm, transport, torch.zeros(2), LoopSettings(until=Until(8)), reference=own)
     assert state.version >= (8 if algorithm.traits.synchronous else 1)
     assert {i for send in transport.sent for i in send} == {0, 1, 2, 3}
+    for name in FORMS.keys() & set(algorithm.traits.observed):
+        shown = StepRecord(step=0, version=0, seconds=0.0, state=plain({name: getattr(state, name)}))
+        assert (observed(shown, name) is None) == (getattr(state, name) is None), f"pages know another form of {name}"
 
 
 def test_updates_refuse_what_is_not_in_order():

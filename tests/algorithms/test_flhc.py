@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.aggregators import Median
+from phalanx.aggregators import Krum, Mean, Median
 from phalanx.algorithms import FLHC
 from phalanx.algorithms.flhc import distances
 from phalanx.core import Verdict
@@ -141,6 +141,20 @@ def test_a_rule_and_weights_within_each_cluster():
     assert algorithm.weights(state, [0, 2]) == {0: 1.0, 2: 5.0}
     state, _ = round_of(algorithm, state, [[1.0], [2.0], [3.0]])
     assert close(state.models[1], [3.0])
+
+
+def test_clusters_that_are_too_small_for_the_rule_are_merged_on():
+    """Rounds in which no cluster can go on are lost, and a run of which ten in a row are lost ends."""
+    directions = [[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 4 + [[-1.0, -1.0]] * 2
+
+    def clusters(rule):
+        algorithm = FLHC(rounds=0, max_distance=0.5, aggregate=rule)
+        state, _ = round_of(algorithm, begin(algorithm, 10), directions)
+        return sorted(map(len, state.clusters.values()))
+
+    assert clusters(Mean()) == [2, 4, 4]
+    assert clusters(Krum(f=1)) == [10], "five rows at least, and 4 + 4 would leave 2"
+    assert clusters(Median()) == [2, 4, 4]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ joint model.  Deviations:
 * The paper's threshold depends on data, distance and linkage.  The default, 1 with cosines and average linkage, keeps
   clusters apart whose updates point away from each other on average; the paper tunes it.
 * "ward" takes Euclidean distances only, as in the paper's libraries.
+* Clusters that are too small for the rule are merged on, until none is.
 * A zero update is at the cosine distance 1 from all others.
 * `aggregate` is the rule in all rounds, and `preprocess` makes its weights, of the sizes of one cluster's clients.
 """
@@ -26,6 +27,7 @@ import torch
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
+from phalanx.aggregators.aggregator import too_few
 from phalanx.algorithms.arrivals import alone, merged
 from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
 from phalanx.clustering.agglomerative import AgglomerativeLinkage, agglomerate, check_stop
@@ -196,6 +198,8 @@ class FLHC(Algorithm[FLHCState]):
         stop = None if self.clusters is not None else self.max_distance
         far = distances(self.distance, updates.deltas)
         parts = agglomerate(far, self.linkage, clusters=self.clusters, max_distance=stop)
+        while len(parts) > 1 and any(too_few(self.aggregate, len(part)) for part in parts):
+            parts = agglomerate(far, self.linkage, clusters=len(parts) - 1)
         members = {v: frozenset(updates.clients[row] for row in part) for v, part in enumerate(parts, JOINT + 1)}
         means = {v: updates.deltas[list(part)].mean(0) for v, part in enumerate(parts, JOINT + 1)}
         last = dict.fromkeys(members, state.aggregates[JOINT]) if JOINT in state.aggregates else {}

@@ -23,7 +23,7 @@ EVERY_PART = None
 CHANGES: tuple[frozenset[str] | None, ...] = (
     EVERY_PART,  # version 1: records of version 0 do not say what computed them
     frozenset({"FLAME.compare=models", "Catalyst.compare=models"}),  # 2: nearly parallel models go by their distances
-    frozenset({"PerCluster"}),  # 3: a part can hold several groups
+    frozenset({"PerCluster", "FLHC"}),  # 3: a part can hold several groups; no cluster is too small for its rule
 )
 """The parts of runs that gave other bits from each numerics version on: names as `parts` returns them.
 
