@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from phalanx import Study
 from phalanx.experiments.results import Results, Row
@@ -57,3 +58,20 @@ def percent(row: Row, metric: str) -> str:
     """Return a figure of a run in percent; a dash if it was not measured."""
     value = row.value(metric)
     return "-" if value is None else f"{100 * value:.1f}"
+
+
+def mean(rows: Sequence[Row], metric: str) -> str:
+    """Return the mean of a figure over runs, in percent; a dash if one of them has none."""
+    values = [value for row in rows if (value := row.value(metric)) is not None]
+    return f"{100 * fmean(values):.1f}" if len(values) == len(rows) else "-"
+
+
+def mean_and_least(rows: Sequence[Row], metric: str) -> str:
+    """Return the mean of a figure over runs, in percent, and in brackets the least; a dash if one of them has none."""
+    return f"{mean(rows, metric)} ({percent(min(rows, key=lambda row: row.value(metric) or 0.0), metric)})"
+
+
+def count(rows: Sequence[Row], metric: str) -> str:
+    """Return in how many of the runs something holds; a dash if it is not known of all."""
+    values = [row.value(metric) for row in rows]
+    return "-" if None in values else f"{sum(map(bool, values))} of {len(values)}"

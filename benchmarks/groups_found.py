@@ -1,34 +1,27 @@
 """In how many seeds are the groups of clients found: by how many, how large and how unlike they are, and by attack.
 
-python benchmarks/groups_found.py [--seeds 20] [--first 100] [--rounds 60]
+python benchmarks/groups_found.py [--jobs 2]
 
-Digits, dealt among the clients, a perceptron of 64 hidden units, three local epochs.  Each cell: in how many of the
-seeds the honest clients of each cluster are those of one of the groups in the end, and the accuracy of what honest
-clients are served, in percent: the mean, and in brackets the least of a seed.
+Digits, dealt among the clients, a perceptron of 64 hidden units, three local epochs, 60 rounds.  Each cell: in how many
+of the seeds the honest clients of each cluster are those of one of the groups in the end, and the accuracy of what
+honest clients are served, in percent: the mean, and in brackets the least of a seed.
 """
 
-import argparse
-import warnings
 from collections.abc import Mapping
-from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
-import torch
+from as_study import carry_out, count, crossed, mean_and_least
 
-from phalanx import Run, Until, simulate
+from phalanx import Run, Study, Until
 from phalanx.aggregators import Median
 from phalanx.algorithms import ClusteredFL, FedAvg, PerCluster
 from phalanx.attacks import ALIE, Attack, Gaussian, Mimic, MinMax, SignFlip
-from phalanx.core import Algorithm
 from phalanx.data import PermutedLabels, RotatedImages, SwappedLabels
+from phalanx.experiments.results import Results, Row
 from phalanx.models import MLP
 from phalanx.training import Evaluation, LocalSGD
 
-ALGORITHMS: Mapping[str, Algorithm] = {
-    "`PerCluster(FedAvg(Median()))`": PerCluster(FedAvg(Median())),
-    "`ClusteredFL()`": ClusteredFL(),
-}
+ROUNDS = 60
 PAIRS = ((1, 7), (3, 5), (0, 8))
 SIZES = ((2, 6), (3, 3), (3, 4), (3, 10), (4, 4), (4, 15), (6, 4))  # number of groups, clients of each
 ATTACKS: Mapping[str, Attack] = {
@@ -40,7 +33,7 @@ ATTACKS: Mapping[str, Attack] = {
 }
 
 
-def rows() -> Mapping[str, Mapping[str, Any]]:
+def federations() -> Mapping[str, Mapping[str, Any]]:
     """Return the fields of the runs by the name of the row."""
     permuted = {f"all labels permuted, {g} groups of {n}": (PermutedLabels(g), g * n) for g, n in SIZES}
     others = {"images upside down": RotatedImages(), "two labels swapped": SwappedLabels(PAIRS)}
@@ -49,46 +42,41 @@ def rows() -> Mapping[str, Mapping[str, Any]]:
         for name, groups in others.items()
         for n in (4, 10)
     }
-    attacked = {"groups": PermutedLabels(3), "clients": 15, "byzantine": 2}
-    return {name: {"groups": groups, "clients": clients} for name, (groups, clients) in unlike.items()} | {
-        f"all labels permuted, 3 groups of 5, two send: {name}": {**attacked, "attack": attack}
+    honest = {name: {"groups": groups, "clients": clients} for name, (groups, clients) in unlike.items()}
+    return {name: {**fields, "attack": None} for name, fields in honest.items()} | {
+        f"all labels permuted, 3 groups of 5, two send: {name}": {
+            "groups": PermutedLabels(3), "clients": 15, "byzantine": 2, "attack": attack,
+        }
         for name, attack in ATTACKS.items()
-    }
+    }  # fmt: skip
 
 
-def outcome(run: Run) -> tuple[bool, float]:
-    """Return whether each cluster is a group in the end, and the accuracy of what clients are served, in percent."""
-    assert run.groups is not None
-    last = simulate(run).history[-1]
-    assert last.metrics is not None
-    of, bad = run.groups.of(run.clients), run.attackers()
-    groups = {frozenset(i for i in range(run.clients) if of[i] == g) - bad for g in range(run.groups.number)}
-    found = {frozenset(members) - bad for members in last.state["clusters"].values()} - {frozenset()}
-    return found == groups, 100 * last.metrics.accuracy
+STUDY = Study(
+    Run(
+        model=MLP((64,)), training=LocalSGD(epochs=3), until=Until(ROUNDS), evaluation=Evaluation(every=ROUNDS),
+        attack=SignFlip(), byzantine=2, clients=15,
+    ),
+    {
+        "federation": federations(),
+        "server": {
+            "`PerCluster(FedAvg(Median()))`": {"algorithm": PerCluster(FedAvg(Median()))},
+            "`ClusteredFL()`": {"algorithm": ClusteredFL()},
+        },
+    },
+    seeds=range(100, 120),
+    name="groups_found",
+)  # fmt: skip
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=60)
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")  # of promises that are missing
-    torch.set_num_threads(1)
-    print(f"| groups | {' | '.join(ALGORITHMS)} |\n| --- |{' --- |' * len(ALGORITHMS)}", flush=True)
-    for name, fields in rows().items():
-        cells = list[str]()
-        for algorithm in ALGORITHMS.values():
-            run = Run(
-                algorithm=algorithm, model=MLP((64,)), training=LocalSGD(epochs=3), **fields,
-                until=Until(given.rounds), evaluation=Evaluation(every=given.rounds),
-            )  # fmt: skip
-            found = [outcome(replace(run, seed=seed)) for seed in range(given.first, given.first + given.seeds)]
-            right, accuracy = zip(*found, strict=True)
-            cells.append(f"{sum(right)} of {len(right)}, {fmean(accuracy):.1f} ({min(accuracy):.1f})")
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+def cell(rows: list[Row]) -> str:
+    """Return a cell of the table."""
+    return f"{count(rows, 'groups_found')}, {mean_and_least(rows, 'accuracy')}"
+
+
+def table(results: Results) -> str:
+    """Return the table."""
+    return crossed(results, "federation", "server", cell)
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(__doc__, {STUDY.name: STUDY}, table, "groups_found")

@@ -1,53 +1,58 @@
 """Personal layers and personal models on unlike clients, with and without attackers, against one model for all.
 
-python benchmarks/personal_models.py
+python benchmarks/personal_models.py [--jobs 2]
+
+Each cell: the accuracy of honest clients, each on its own distribution of labels, in percent, mean over the seeds; and
+in brackets the lowest accuracy of any client in any seed.
 """
 
-from statistics import mean
+from as_study import carry_out, crossed, mean
 
-from phalanx import Run, Until, simulate
+from phalanx import Run, Study, Until
 from phalanx.aggregators import Mean, Median
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Rescale
 from phalanx.data import Dirichlet
+from phalanx.experiments.results import Results, Row
 from phalanx.models import MLP
-from phalanx.training import Ditto, Evaluation, FedPer, LocalSGD, LocalTraining
+from phalanx.training import Ditto, Evaluation, FedPer, LocalSGD
 from phalanx.weighting import Ignore
 
-SEEDS, ROUNDS = range(3), 30
+ROUNDS = 30
 SGD = LocalSGD(batch_size=16, lr=0.1)
-TRAININGS: dict[str, LocalTraining] = {
-    "LocalSGD": SGD,
-    "FedPer": FedPer(("1.*",), SGD),
-    "Ditto": Ditto(SGD, strength=0.1),
-}
-
-
-def accuracies(training: LocalTraining, seed: int, attackers: int, rule: Mean | Median) -> tuple[float, float]:
-    """Return the mean and the lowest accuracy of honest clients, each on its own distribution of labels."""
-    plan = Run(
-        algorithm=FedAvg(aggregate=rule, preprocess=Ignore()),
+MEAN, MEDIAN = (FedAvg(rule, Ignore()) for rule in (Mean(), Median()))
+STUDY = Study(
+    Run(
         partition=Dirichlet(0.1),
         model=MLP((64,)),
-        training=training,
-        attack=Rescale(-10.0) if attackers else None,
-        byzantine=attackers,
+        attack=Rescale(-10.0),
+        byzantine=6,
         until=Until(ROUNDS),
         evaluation=Evaluation(every=ROUNDS),
-        seed=seed,
-    )
-    (*_, last) = (step.metrics for step in simulate(plan).history if step.metrics is not None)
-    known = [accuracy for accuracy in last.client_accuracy.values() if accuracy is not None]
-    return mean(known), min(known)
+    ),
+    {
+        "training": {"LocalSGD": SGD, "FedPer": FedPer(("1.*",), SGD), "Ditto": Ditto(SGD, strength=0.1)},
+        "federation": {
+            "the mean": {"algorithm": MEAN, "attack": None},
+            "the mean, 6 attackers": {"algorithm": MEAN},
+            "the median, 6 attackers": {"algorithm": MEDIAN},
+        },
+    },
+    seeds=3,
+    name="personal_models",
+)
 
 
-def main() -> None:
-    for attackers, rule in ((0, Mean()), (6, Mean()), (6, Median())):
-        for name, training in TRAININGS.items():
-            found = [accuracies(training, seed, attackers, rule) for seed in SEEDS]
-            shown = ", ".join(f"{100 * one:.1f} (lowest {100 * least:.1f})" for one, least in found)
-            print(f"{attackers} attackers, {rule.title:<6} {name:<8} {shown}", flush=True)
+def cell(rows: list[Row]) -> str:
+    """Return a cell of the table."""
+    lowest = min(row.value("worst_client_accuracy") or 0.0 for row in rows)
+    return f"{mean(rows, 'client_accuracy')} ({100 * lowest:.1f})"
+
+
+def table(results: Results) -> str:
+    """Return the table."""
+    return crossed(results, "training", "federation", cell)
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(__doc__, {STUDY.name: STUDY}, table, "personal_models")

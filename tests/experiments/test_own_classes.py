@@ -14,6 +14,7 @@ from phalanx.pool import Done
 from phalanx.processes import CONTEXT, STILLBORN, Processes, _Pickler
 
 PROGRAM = """
+import sys
 from dataclasses import dataclass
 from phalanx import Run, Study, Until
 from phalanx.aggregators import Median
@@ -24,7 +25,9 @@ class Mine(Median):
 
 if __name__ == "__main__":
     base = Run(clients=3, until=Until(1))
-    print(Study(base, {"algorithm.aggregate": [Mine()]}, seeds=1).run("here"))
+    study = Study(base, {"algorithm.aggregate": [Mine()]}, seeds=1)
+    study.run("here")
+    print("found again:", len(study.results("here").rows), file=sys.stderr)
 """
 
 
@@ -36,6 +39,7 @@ def test_a_class_of_a_notebook_or_a_prompt_is_refused_and_one_of_a_script_is_not
     done = subprocess.run([sys.executable, *words], cwd=tmp_path, check=False, capture_output=True, text=True)
     if form == "script":
         assert done.returncode == 0, done.stderr
+        assert "found again: 1" in done.stderr, "its source is that of the script, in the script as in its processes"
     else:
         last = done.stderr.strip().splitlines()[-1]
         assert "InfeasibleError: Mine was defined in a notebook or at a prompt" in last

@@ -1,15 +1,19 @@
-"""The accuracy that honest clients are served, and metrics of a task, as figures of studies."""
+"""Figures of studies: the accuracy of what honest clients are served, metrics of a task, whether groups are found."""
 
 from dataclasses import replace
 
 import pytest
 
 from phalanx import InfeasibleError, Run, Study, Until, simulate
+from phalanx.aggregators import Median
+from phalanx.algorithms import FedAvg, PerCluster
 from phalanx.attacks import SignFlip
+from phalanx.data import PermutedLabels
 from phalanx.experiments.results import METRICS, Row
 from phalanx.experiments.shown import study_page, study_tables
 from phalanx.experiments.trace import Trace
-from phalanx.training import Classification
+from phalanx.models import MLP
+from phalanx.training import Classification, Evaluation, LocalSGD
 
 
 def test_it_is_the_mean_over_honest_clients_and_absent_where_a_record_does_not_say_it():
@@ -37,3 +41,28 @@ def test_other_metrics_of_a_task_stand_in_tables(tmp_path):
     assert "AUROC at the end" in study_page.html(results, [], "")
     with pytest.raises(InfeasibleError, match=r"There is no metric F1Score. There are: accuracy, .*, AUROC"):
         results.table("task", metric="F1Score")
+
+
+def test_whether_clusters_are_the_groups_is_a_figure(tmp_path):
+    base = Run(
+        clients=8, groups=PermutedLabels(2), model=MLP((32,)), training=LocalSGD(epochs=3), until=Until(15),
+        attack=SignFlip(), byzantine=1, evaluation=Evaluation(every=15),
+    )  # fmt: skip
+    grid = {"algorithm": {"clusters": PerCluster(FedAvg(Median())), "one": FedAvg()}, "attack": [None, SignFlip()]}
+    results, of = Study(base, grid, seeds=2).run(tmp_path), PermutedLabels(2).of(8)
+    for row in results.rows:
+        trace = row.trace
+        assert trace.groups == dict(enumerate(of))
+        assert trace.client_accuracy.keys() == {*range(8)} - {*trace.byzantine}
+        if row.labels["algorithm"] == "one":
+            assert trace.clusters == ()
+            assert row.value("groups_found") is row.value("rand_index") is None
+            continue
+        honest = {frozenset(members) - {*trace.byzantine} for members in trace.clusters} - {frozenset()}
+        right = honest == {frozenset(i for i in range(8) if of[i] == g) - {*trace.byzantine} for g in range(2)}
+        assert row.value("groups_found") == right
+        assert (row.value("rand_index") == 1) == right
+    assert results.table("algorithm", "attack", "groups_found")["clusters"]["none"].mean == 1
+    assert "Runs whose clusters are the groups, %" in study_page.html(results, [], "")
+    again = Trace.load(tmp_path / "records" / f"{results.rows[0].trace.identity}.json")
+    assert again == results.rows[0].trace

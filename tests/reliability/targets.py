@@ -484,7 +484,8 @@ def forms() -> dict[str, dict[str, Any]]:
         trace, dimension=4, steps=2, curves=curves, state={"step": (1, 2), "scores": ([0.5], [1.0])},
         excluded=(Excluded(**verdict),), invalid=(InvalidClient(1, 3, "NaN"),), not_enrolled={0: "no key"},
         detection={"precision": 1.0, "recall": None}, filtered={"honest": 0.0}, byzantine=(2,), reported=(3, 4, 5),
-        held=(3, 4, 5), received_accuracy={0: 0.5}, uploads=6,
+        held=(3, 4, 5), received_accuracy={0: 0.5}, client_accuracy={0: 0.25},
+        clusters=((0, 1), (2,)), groups={0: 0, 1: 1}, uploads=6,
     )  # fmt: skip
     dataclasses.replace(full, sealed=False).save(file("trace.json", b""))  # a seal refuses every change
     index = {

@@ -49,7 +49,7 @@ def test_a_page_is_made_whatever_they_are(records, name):
             ]
             other = dataclasses.replace(record, history=strange)
             assert "</html>" in render([other], "t")
-            assert isinstance(found_clusters(strange), str)
+            assert isinstance(found_clusters(strange, record.summary.clients), str)
 
 
 @pytest.mark.parametrize("parents", [{0: 0}, {0: 1, 1: 0}, {1: None}, {0: None, 1: 5}])

@@ -1,7 +1,12 @@
-"""Which clusters a run has found, in words."""
+"""Which clusters a run has found, in words, and whether they are the groups."""
 
-from phalanx.runs.found_clusters import LISTED, found_clusters
-from phalanx.runs.schema import StepRecord
+import itertools
+
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from phalanx.runs.found_clusters import LISTED, are_groups, found_clusters, groups_of, last_clusters, rand_index
+from phalanx.runs.schema import ClientRecord, StepRecord
 
 
 def step(**state):
@@ -10,18 +15,66 @@ def step(**state):
 
 def test_the_last_step_with_clusters_counts():
     first, last = step(clusters={0: (0, 1, 2)}), step(clusters={1: (0,), 2: (1, 2)})
-    assert found_clusters([first, last, step()]) == "2 clusters were found, of 2, 1 clients."
-    assert found_clusters([first]) == "No groups of clients were found: all are in one cluster."
-    assert found_clusters([step()]) == "", "nothing looked for clusters"
+    assert found_clusters([first, last, step()], {}) == "2 clusters were found, of 2, 1 clients."
+    assert found_clusters([first], {}) == "No groups of clients were found: all are in one cluster."
+    assert found_clusters([step()], {}) == "", "nothing looked for clusters"
 
 
 def test_why_there_is_one_is_said():
     about = {0: {"decision": "not split: no groups, gap 0.100, min_gap 0.3"}}
     said = "No groups of clients were found: no groups, gap 0.100, min_gap 0.3."
-    assert found_clusters([step(clusters={0: (0, 1)}, separation=about)]) == said
+    assert found_clusters([step(clusters={0: (0, 1)}, separation=about)], {}) == said
 
 
 def test_many_clusters_are_not_all_listed():
     sizes = [5] * LISTED + [1] * 3
-    said = found_clusters([step(clusters={v: tuple(range(n)) for v, n in enumerate(sizes)})])
+    said = found_clusters([step(clusters={v: tuple(range(n)) for v, n in enumerate(sizes)})], {})
     assert said == f"11 clusters were found, of {', '.join(['5'] * LISTED)} clients, and 3 others."
+
+
+def clients(groups, bad=()):
+    return {i: ClientRecord(group=g, byzantine=i in bad) for i, g in enumerate(groups)}
+
+
+def test_whether_they_are_the_groups_is_said_where_the_groups_are_known():
+    divided = [step(clusters={1: (0, 1, 4), 2: (2, 3)})]
+    assert found_clusters(divided, clients([0, 0, 1, 1, 0])).endswith("of 3, 2 clients, which are the groups.")
+    assert found_clusters(divided, clients([0, 0, 1, 1, 1], bad=[4])).endswith("which are the groups."), "an attacker"
+    index = adjusted_rand_score([0, 0, 1, 1, 1], [0, 0, 1, 1, 0])
+    assert found_clusters(divided, clients([0, 0, 1, 1, 1])).endswith(f"Rand index with the groups {index:.2f}.")
+    assert found_clusters(divided, clients([None] * 5)) == "2 clusters were found, of 3, 2 clients."
+
+
+def test_clusters_are_the_groups_if_neither_divides_the_other():
+    def oracle(clusters, groups, without):
+        honest = [{*members} - {*without} for members in clusters]
+        of = {i for members in honest for i in members}
+        return [c for c in map(frozenset, honest) if c] and {frozenset(c) for c in honest if c} == {
+            frozenset(i for i in of if groups[i] == g) for g in {groups[i] for i in of}
+        }
+
+    tried = {True: 0, False: 0}
+    for n, without in ((4, ()), (4, (1,)), (5, (0, 3))):
+        for groups, places in itertools.product(
+            itertools.product(range(2), repeat=n), itertools.product(range(3), repeat=n)
+        ):
+            clusters = [tuple(i for i in range(n) if places[i] == v) for v in range(2)]  # place 2 is in no cluster
+            about = dict(enumerate(groups))
+            found = are_groups(clusters, about, without)
+            assert found == bool(oracle(clusters, about, without))
+            tried[found] += 1
+            index = rand_index(clusters, about, without)
+            assert index is None or (index == 1) == found
+    assert min(tried.values()) > 100
+
+
+@pytest.mark.parametrize(("clusters", "groups"), [([], {0: 0}), ([(0, 1)], {}), ([(0, 1)], {5: 0})])
+def test_without_groups_or_clusters_there_is_no_index(clusters, groups):
+    assert rand_index(clusters, groups) is None
+    assert not are_groups(clusters, groups)
+
+
+def test_clusters_and_groups_of_a_record():
+    assert last_clusters([step(clusters={0: (0, 1)}), step(clusters={3: (1,), 4: (0,)}), step()]) == ((1,), (0,))
+    assert last_clusters([step()]) == ()
+    assert groups_of(clients([1, None, 0])) == {0: 1, 2: 0}

@@ -140,7 +140,7 @@ def complaints(record: Record) -> list[str]:
     ]
     of_roster, lost = never(record.summary.missing), lost_rounds(record.history)
     known = record.history, record.summary.clients
-    found = filter(None, (found_clusters(record.history), of_roster, lost, suspended(*known), subset(*known)))
+    found = filter(None, (found_clusters(*known), of_roster, lost, suspended(*known), subset(*known)))
     fell = fallen(record.history, {i: client.name for i, client in clients})
     return [*absent, *found, *fell] + [
         f"{t.kind} {plural(t.count, 'time')} (clients {listed(t.clients, record.summary.clients)}): {t.reason}"

@@ -13,6 +13,7 @@ from phalanx.experiments.sought import Sought
 from phalanx.experiments.statistics import Estimate, EstimateTable, PairedTest, holm, paired
 from phalanx.experiments.trace import Trace
 from phalanx.installation import optional
+from phalanx.runs.found_clusters import are_groups, rand_index
 from phalanx.runs.plan import Run
 
 if TYPE_CHECKING:
@@ -50,6 +51,24 @@ def _received(trace: Trace, _: float | None) -> float | None:
     return statistics.fmean(trace.received_accuracy.values()) if trace.received_accuracy else None
 
 
+def _own(trace: Trace, _: float | None) -> float | None:
+    """Return the mean accuracy of honest clients' models on their own examples; None where the record lacks it."""
+    return statistics.fmean(trace.client_accuracy.values()) if trace.client_accuracy else None
+
+
+def _found(trace: Trace, _: float | None) -> float | None:
+    """Return 1 if the clusters of honest clients are the groups, and 0 if not; None where one of both is unknown."""
+    return float(are_groups(*known)) if all((known := _grouped(trace))[:2]) else None
+
+
+def _agreement(trace: Trace, _: float | None) -> float | None:
+    return rand_index(*_grouped(trace))
+
+
+def _grouped(trace: Trace) -> tuple[Sequence[Sequence[int]], Mapping[int, int], Sequence[int]]:
+    return trace.clusters, trace.groups, trace.byzantine
+
+
 def _reached(over: str) -> Callable[[Trace, float | None], float | None]:
     """Return a function to the step or second of the first evaluation with at least the target accuracy."""
 
@@ -64,8 +83,11 @@ METRICS = {
     "accuracy": Metric("Accuracy at the end, %", _final("accuracy"), 100.0),
     "best_accuracy": Metric("Best accuracy, %", lambda trace, _: trace.best(), 100.0),
     "received_accuracy": Metric("Accuracy that honest clients are served, %", _received, 100.0),
+    "client_accuracy": Metric("Accuracy of clients on their own examples, %", _own, 100.0),
     "worst_client_accuracy": Metric("Accuracy for the worst client, %", _final("worst_client_accuracy"), 100.0),
     "attack_success": Metric("Success of the attack, %", _final("attack_success"), 100.0),
+    "groups_found": Metric("Runs whose clusters are the groups, %", _found, 100.0),
+    "rand_index": Metric("Adjusted Rand index of clusters and groups", _agreement),
     "loss": Metric("Loss at the end, nats", _final("loss")),
     "honest_excluded": Metric("Honest clients excluded", lambda trace, _: float(trace.honest_excluded)),
     "virtual_seconds": Metric("Virtual seconds", _final("seconds")),

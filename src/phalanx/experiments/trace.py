@@ -16,6 +16,7 @@ import msgspec
 from phalanx.reading import LARGEST_PART, contents
 from phalanx.runs.canonical import identity_of, source
 from phalanx.runs.files import replacing
+from phalanx.runs.found_clusters import groups_of, last_clusters
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import Provenance, provenance
 from phalanx.runs.record import Record
@@ -81,6 +82,9 @@ class Trace:
         reported: number of examples that each client reported.
         held: number of examples that each client holds.
         received_accuracy: at the last evaluation, the accuracy of each honest client's model; empty in older records.
+        client_accuracy: the same on the client's own examples; see `phalanx.training.evaluation.Metrics`.
+        clusters: the clients of each cluster at the end, if the algorithm forms clusters.
+        groups: number of the group of each client that is of one.
         uploads: number of updates that reached the server, invalid ones included; None in older records.
         sealed: whether its file holds digests of all other fields; older ones do not.
     """
@@ -110,6 +114,9 @@ class Trace:
     reported: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
     received_accuracy: Mapping[int, float] = field(default_factory=dict)
+    client_accuracy: Mapping[int, float] = field(default_factory=dict)
+    clusters: tuple[tuple[int, ...], ...] = ()
+    groups: Mapping[int, int] = field(default_factory=dict)
     uploads: int | None = None
     sealed: bool = field(default=True, compare=False)
 
@@ -162,7 +169,10 @@ class Trace:
             byzantine=tuple(i for i, c in clients.items() if c.byzantine),
             reported=tuple(c.reported or 0 for c in clients.values()),
             held=tuple(c.size or 0 for c in clients.values()),
-            received_accuracy=_received_accuracy(record),
+            received_accuracy=_last(record, "received_accuracy"),
+            client_accuracy=_last(record, "client_accuracy"),
+            clusters=last_clusters(record.history),
+            groups=groups_of(clients),
             uploads=sum(len({*step.decided, *step.invalid}) for step in record.history),
         )
 
@@ -232,14 +242,15 @@ class Trace:
         if not identity_of(form["settings"]) == form["identity"] == identity:
             raise _unusable(path, "its name, its identity and its settings do not agree")
         try:
-            form.setdefault("uploads", None)
-            trace = cls(**{name: READ.get(name, _same)(form[name]) for name in _fields()}, sealed=seal is not None)
+            known = {name: READ.get(name, _same)(form[name]) for name in _fields() if name in form}
+            trace = cls(**known, sealed=seal is not None)
         except ValueError as error:
             raise _unusable(path, str(error)) from error
         except (TypeError, KeyError, AttributeError) as error:
             raise _unusable(path, "a value is of a wrong type") from error
-        figures = trace.received_accuracy, trace.detection, trace.filtered
+        figures = trace.received_accuracy, trace.client_accuracy, trace.groups, trace.detection, trace.filtered
         columns = *trace.curves.values(), trace.byzantine, trace.reported, trace.held, *(f.values() for f in figures)
+        columns += trace.clusters
         columns += ((trace.uploads, trace.wall_seconds),)
         if not all(_is_figure(value) for column in columns for value in column):
             raise _unusable(path, "it holds something else where a number must be")
@@ -337,8 +348,9 @@ KINDS: dict[str, type | tuple[type, ...]] = {  # of the fields, in JSON
 }
 READ: dict[str, Callable[[Any], Any]] = {  # fields that JSON holds in another form
     **dict.fromkeys(("left_out", "byzantine", "reported", "held"), tuple),
+    "clusters": lambda form: tuple(map(tuple, form)),
     **dict.fromkeys(("curves", "state"), _columns),
-    **dict.fromkeys(("not_enrolled", "received_accuracy"), _by_client),
+    **dict.fromkeys(("not_enrolled", "received_accuracy", "client_accuracy", "groups"), _by_client),
     "provenance": Provenance.read,
     "excluded": _excluded,
     "invalid": _invalid,
@@ -366,9 +378,9 @@ def _curves(record: Record) -> dict[str, tuple[float | None, ...]]:
     return columns
 
 
-def _received_accuracy(record: Record) -> dict[int, float]:
-    """Return the accuracy of each honest client's model in its last evaluation."""
-    known = [m.received_accuracy for step in record.history if (m := step.metrics) and m.received_accuracy]
+def _last(record: Record, figure: str) -> dict[int, float]:
+    """Return a figure of each honest client in its last evaluation."""
+    known = [found for step in record.history if step.metrics and (found := getattr(step.metrics, figure))]
     return {i: accuracy for i, accuracy in (known[-1] if known else {}).items() if accuracy is not None}
 
 

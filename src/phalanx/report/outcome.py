@@ -197,7 +197,7 @@ def _carried(ledger: ClientLedger) -> Iterator[str]:
 
 
 def _unused(ledger: ClientLedger) -> Iterator[str]:
-    if clusters := found_clusters(ledger.record.history):
+    if clusters := found_clusters(ledger.record.history, ledger.clients):
         yield clusters
     if unused := not_used(ledger.record):
         yield f"Over the whole run, {unused}."

@@ -234,12 +234,17 @@ def public_name(kind: type) -> str:
 @cache
 def import_path(kind: type) -> str:
     """Return the shortest path from which a class can be imported: `phalanx.algorithms.FedAvg`, for any file in it."""
-    parts = kind.__module__.split(".")
+    parts = _home(kind).split(".")
     for length in range(1, len(parts) + 1):
         module = importlib.import_module(".".join(parts[:length]))
         if getattr(module, kind.__qualname__, None) is kind:
-            return f"{module.__name__}.{kind.__qualname__}"
-    return f"{kind.__module__}.{kind.__qualname__}"
+            return f"{'.'.join(parts[:length])}.{kind.__qualname__}"
+    return f"{_home(kind)}.{kind.__qualname__}"
+
+
+def _home(kind: Any) -> str:
+    """Return the module of a class or function; "__main__" in the processes that a script starts, as in the script."""
+    return "__main__" if kind.__module__ == "__mp_main__" else str(kind.__module__)
 
 
 # The source of a value's classes
@@ -276,7 +281,7 @@ def modules(value: Any) -> frozenset[str]:
 
 
 def _modules_of_fields(value: Any) -> frozenset[str]:
-    bases = (base.__module__ for base in type(value).__mro__)
+    bases = (_home(base) for base in type(value).__mro__)
     parts = (modules(getattr(value, f.name)) for f in dataclasses.fields(value))
     return frozenset(getattr(value, "source_modules", ())).union(bases, *parts)
 
@@ -301,7 +306,11 @@ def _file(name: str) -> Path | None:
 def _beside(name: str, folder: Path) -> set[str]:
     """Return the modules in its folder or its package from which a module imports."""
     values = list(vars(sys.modules[name]).values())
-    names = {v.__name__ if inspect.ismodule(v) else getattr(v, "__module__", None) for v in values}
-    near = {n for n in names if isinstance(n, str) and n in sys.modules and _foreign(n)}
+    names = {
+        v.__name__ if inspect.ismodule(v) else _home(v)
+        for v in values
+        if hasattr(v, "__module__") or inspect.ismodule(v)
+    }
+    near = {n for n in names if n in sys.modules and _foreign(n)}
     package = name.partition(".")[0]
     return {n for n in near if n.partition(".")[0] == package or ((file := _file(n)) and file.parent == folder)}

@@ -28,7 +28,7 @@ def card(record: "Record") -> str:
     doubted = "\n".join(f"- {line}" for line in _suspicions(record))
     history, summary = record.history, record.summary
     lacking = [
-        found_clusters(history),
+        found_clusters(history, summary.clients),
         never(summary.missing),
         lost_rounds(history),
         suspended(history, summary.clients),

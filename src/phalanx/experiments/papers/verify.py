@@ -13,7 +13,7 @@ from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
 
 CONDITIONS = ("torch", "numpy", "numba", "instructions", "device", "threads")  # of a provenance
-LATER = "received_accuracy"  # a figure that older records lack
+LATER = ("received_accuracy", "client_accuracy", "clusters")  # figures that older records lack
 
 
 TOLERANCE = 0.02  # of final accuracies, shares: two points
@@ -81,7 +81,7 @@ def differences(stored: Trace, computed: Trace) -> dict[str, float]:
     where the two cannot be subtracted: curves of other lengths, other clients.
     """
     before, after = _figures(stored), _figures(computed)
-    found = {name: distance(value, after.get(name)) for name, value in before.items() if value or name != LATER}
+    found = {name: distance(value, after.get(name)) for name, value in before.items() if value or name not in LATER}
     return {name: by for name, by in found.items() if by}
 
 
@@ -113,6 +113,8 @@ def _figures(trace: Trace) -> dict[str, Any]:
         **trace.curves,
         **{f"state {name}": column for name, column in trace.state.items()},
         "received_accuracy": trace.received_accuracy,
+        "client_accuracy": trace.client_accuracy,
+        "clusters": trace.clusters,
         "filtered": trace.filtered,
         "detection": trace.detection,
         "excluded": {one.client: one.step for one in trace.excluded},

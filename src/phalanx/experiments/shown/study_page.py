@@ -22,7 +22,7 @@ from phalanx.wording import plural
 
 SHADES = 10  # of cells, from the lowest to the highest value of a table
 UNFOLDED = 30  # runs that the page lists unfolded, at most
-FURTHER = ("worst_client_accuracy", "attack_success")  # figures with tables of their own, folded
+FURTHER = ("worst_client_accuracy", "attack_success", "groups_found")  # figures with tables of their own, folded
 LISTED = {  # of a run, in the page's list
     "accuracy": "{:.1f} %", "best_accuracy": "{:.1f} %", "steps_to_target": "{:,.0f}", "wall_seconds": "{:,.1f}",
     "megabytes": "{:,.1f}", "honest_excluded": "{:.0f}",
