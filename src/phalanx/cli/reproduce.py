@@ -42,7 +42,7 @@ from phalanx.experiments.papers.output import flat
 from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.papers.scoreboard import Shown, write_scoreboard
 from phalanx.experiments.papers.untrained import untrained
-from phalanx.experiments.papers.verify import OUTCOMES, Stored, conditions, differences, outcome, stored
+from phalanx.experiments.papers.verify import OUTCOMES, Stored, conditions, differences, outcome, stored, write_badge
 from phalanx.experiments.papers.writing import shortened, write
 from phalanx.experiments.shown.plotting import styled
 from phalanx.experiments.shown.progress_display import first_line
@@ -258,10 +258,11 @@ def _pages_in(
             if stuck := untrained(needed.baselines(experiment, known)):
                 rendering = rendering.unjudged(stuck)
             files = write(rendering, experiment, context, records, missing=missing, folder=store.folder.parent)
-        if options.seeds is not None or not options.no_training:
-            manifest.keep(experiment.name, context.form, needed.page(experiment, known))
+        page = needed.page(experiment, known)
+        if page != pages[experiment.name] or not as_they_are:
+            manifest.keep(experiment.name, context.form, page)
         _show(experiment, rendering, files, console)
-        shown.append(Shown(experiment, context, rendering, records))
+        shown.append(Shown(experiment, context, rendering, records, page.date))
     failed = _complain(needed, known, console)
     return 0 if options.no_training else failed, shown
 
@@ -533,6 +534,7 @@ def _check(found: Mapping[str, Reproduction], options: ReproduceOptions, console
         total += Counter(map(str, counts.elements()))
         row = (counts[name] for name in OUTCOMES)
         table.add_row(escape(item), str(len(ours)), *map(str, row), str(len(ours) - counts.total()))
+        write_badge(options.folder / CHECKED / "badges", item, counts, len(ours))
     console.print(table)
     words = ", ".join(f"{total[name]:,} {name}" for name in OUTCOMES)
     console.print(f"{total.total():,} of {plural(len(there), 'record')} checked: {words}.", soft_wrap=True)

@@ -212,6 +212,12 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
+@cache
+def commit_date(commit: str) -> str | None:
+    """Return the day of a commit of this checkout, such as "2026-11-28"; None if git does not know it."""
+    return _git(PACKAGE, "show", "-s", "--format=%cs", f"{commit}^{{commit}}") if commit.isalnum() else None
+
+
 NUMBERS = {"family": "cpu family", "model": "model"}  # of a processor, as Linux has them
 
 

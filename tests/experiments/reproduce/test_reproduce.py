@@ -18,11 +18,11 @@ import pytest
 
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
-from phalanx.experiments.papers import Trace, experiment
+from phalanx.experiments.papers import Trace, experiment, needed
 from phalanx.experiments.papers.experiment import chosen, reproductions
 from phalanx.experiments.papers.published import published
 from phalanx.experiments.papers.scoreboard import with_verdicts
-from phalanx.runs.provenance import NUMERICS
+from phalanx.runs.provenance import NUMERICS, commit_date
 
 PACKAGE = "toy_papers"
 ROOT = Path(__file__).parents[3]
@@ -432,7 +432,7 @@ def test_what_is_missing_is_not_computed_to_be_mixed(capsys, finished, tmp_path)
 def test_without_training_and_seeds_the_page_is_that_of_the_manifest(capsys, finished, tmp_path):
     folder = copied(finished, tmp_path) / "toy-paper"
     before = {path.name: path.read_bytes() for path in folder.glob("*.*")}
-    assert json.loads(before["manifest.json"])["figure1-quick"] == {"seeds": [0, 1]}
+    assert json.loads(before["manifest.json"])["figure1-quick"]["seeds"] == [0, 1]
     for path in folder.glob("*.[mcsp][dsvn]*"):
         path.unlink()
     status, _, _ = reproduce(capsys, "toy-paper all --no_training")
@@ -450,7 +450,8 @@ def test_a_record_that_came_later_is_not_on_the_page_of_the_manifest(capsys, fin
     assert reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")[0] == 0
     page = (folder / "figure1-quick.md").read_bytes()
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["figure1-quick"] == {"seeds": [0, 1], "without": {"median, noise": [1]}}
+    known = manifest["figure1-quick"]
+    assert (known["seeds"], known["without"]) == ([0, 1], {"median, noise": [1]})
     later.write_text(form)
     assert reproduce(capsys, "toy-paper figure1 --no_training")[0] == 0
     assert (folder / "figure1-quick.md").read_bytes() == page
@@ -474,7 +475,7 @@ def test_another_engine_has_records_and_pages_of_its_own(capsys, finished, tmp_p
     new = {path.stem: Trace.load(path) for path in folder.glob("records/*.json") if path not in before}
     assert [trace.provenance.engine for trace in new.values()] == ["compiled"] * 4
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert (manifest["figure1-quick"], manifest["figure1-quick-compiled"]) == ({"seeds": [0, 1]}, {"seeds": [0]})
+    assert [manifest[name]["seeds"] for name in ("figure1-quick", "figure1-quick-compiled")] == [[0, 1], [0]]
 
     status, out, _ = reproduce(capsys, f"{command} --no_training")
     assert (status, "4 of 4 records are in" in out) == (0, True)
@@ -660,6 +661,9 @@ def test_records_are_checked_item_by_item_and_it_goes_on(capsys, finished, tmp_p
     status, out, _ = reproduce(capsys, "all --check")
     assert status == 1
     assert "9 to the bit, 0 within tolerance, 1 differs." in out
+    badges = [json.loads(path.read_text()) for path in (folder / "check" / "badges").iterdir()]
+    assert {"brightgreen", "red"} == {badge["color"] for badge in badges}
+    assert any("1 differs" in badge["message"] for badge in badges)
 
 
 @pytest.mark.parametrize("words", ["--check --again", "--check --no_training", "--hours 2", "--check --hours 0"])
@@ -667,3 +671,31 @@ def test_a_check_changes_no_page(capsys, words):
     status, _, err = reproduce(capsys, f"toy-paper all {words}")
     assert status == 2
     assert "--check" in err
+
+
+def test_the_day_of_a_page_is_that_of_its_newest_commit_and_stays_where_git_knows_none(
+    capsys, finished, tmp_path, monkeypatch
+):
+    folder = copied(finished, tmp_path)
+    path = folder / "toy-paper" / "manifest.json"
+
+    def day(known):
+        monkeypatch.setattr(needed, "commit_date", lambda commit: known)
+        status, *_ = reproduce(capsys, "toy-paper figure1 --no_training")
+        assert status == 0
+        return json.loads(path.read_text())["figure1-quick"].get("date")
+
+    assert [day("2026-01-02"), day(None), day("2026-03-04")] == ["2026-01-02", "2026-01-02", "2026-03-04"]
+    before = path.read_bytes()
+    assert day(None) == "2026-03-04"
+    assert path.read_bytes() == before
+
+
+def test_the_day_of_a_commit_is_that_of_git():
+    command = ["git", "log", "-1", "--format=%H %cs"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    commit, _, day = done.stdout.strip().partition(" ")
+    if not commit:
+        pytest.skip("no checkout")
+    assert commit_date(commit) == day
+    assert commit_date("0" * 40) is commit_date("--help") is None

@@ -17,10 +17,12 @@ class Page:
     Args:
         seeds: of its runs.
         without: the seeds of which it has no record, by cell.
+        date: the day of the newest commit that computed one; None if git did not know any.
     """
 
     seeds: tuple[int, ...]
     without: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    date: str | None = None
 
     @classmethod
     def of(cls, seeds: int) -> "Page":
@@ -71,12 +73,13 @@ class Manifest:
 
 
 def _form(page: Page) -> dict[str, object]:
-    return {"seeds": page.seeds} | ({"without": page.without} if page.without else {})
+    return {name: value for name, value in vars(page).items() if value}
 
 
 def _page(form: Mapping[str, Any]) -> Page:
     without: Mapping[str, object] = form.get("without", {})
-    return Page(_seeds(form["seeds"]), {str(cell): _seeds(seeds) for cell, seeds in without.items()})
+    seeds, date = _seeds(form["seeds"]), form.get("date")
+    return Page(seeds, {str(cell): _seeds(absent) for cell, absent in without.items()}, date and str(date))
 
 
 def _seeds(form: object) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from phalanx.experiments.papers.manifest import Page
 from phalanx.experiments.papers.writing import shortened
 from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.runs.provenance import NUMERICS, counts_as
+from phalanx.runs.provenance import NUMERICS, commit_date, counts_as
 
 Traces = Mapping[str, Trace]  # by identity
 Form = Callable[[Run], Run]  # of an experiment's run, such as one by another engine
@@ -94,10 +94,13 @@ class Needed:
         return {cell: (self.plans[next(iter(seeds.values()))], shown[cell]) for cell, seeds in cells.items()}
 
     def page(self, experiment: Experiment, known: Traces) -> Page:
-        """Return the records of an experiment's page."""
+        """Return the records of an experiment's page, with their newest date, or else the one that is known."""
         cells = self.cells[experiment.name].items()
         absent = {c: tuple(s for s, i in seeds.items() if not self._shown(experiment, i, known)) for c, seeds in cells}
-        return Page(self.pages[experiment.name].seeds, {cell: seeds for cell, seeds in absent.items() if seeds})
+        commits = {t.provenance.commit for some in self.traces(experiment, known).values() for t in some}
+        dates = [date for commit in commits if commit and (date := commit_date(commit))]
+        page = self.pages[experiment.name]
+        return Page(page.seeds, {cell: seeds for cell, seeds in absent.items() if seeds}, max(dates, default=page.date))
 
     def numerics(self, experiment: Experiment, known: Traces, computed: set[str]) -> Counter[int]:
         """Return how many of an experiment's records count as each version, after some runs have been computed."""

@@ -38,12 +38,14 @@ class Shown:
         context: of the rendering.
         rendering: its results.
         records: its traces, by cell.
+        date: of the newest one; None if it is not known.
     """
 
     experiment: Experiment
     context: Context
     rendering: Rendering
     records: Mapping[str, Sequence[Trace]]
+    date: str | None = None
 
     @property
     def size(self) -> str:
@@ -140,13 +142,13 @@ def scoreboard(pages: Sequence[Shown], found: Mapping[str, Reproduction], decide
     for name, reproduction in found.items():
         rows = [
             [one.claim.text, one.verdict, one.claim.ours, one.claim.claimed, str(len(one.claim.values)), page.size,
-             page.numerics, f"`{page.command}`"]
+             page.date or "", page.numerics, f"`{page.command}`"]
             for page, one in _claims(pages)
             if page.experiment.paper.name == name
             and not (decided and (one.verdict == "open" or (one.verdict == "holds" and not page.context.own_size)))
         ]  # fmt: skip
         if rows:
-            columns = ["claim", "verdict", "ours", "claimed", "seeds", "size", "numerics", "command"]
+            columns = ["claim", "verdict", "ours", "claimed", "seeds", "size", "date", "numerics", "command"]
             title = f"{reproduction.paper.citation} (`phalanx reproduce {name}`, and the command of the row)"
             blocks.append(markdown_table(Flat(title, columns, rows, [], [False] * len(columns))))
     return "\n\n".join(blocks)
@@ -200,11 +202,12 @@ def csv_of(pages: Sequence[Shown]) -> str:
     """Return a line for each claim."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["paper", "experiment", "claim", "verdict", "mean", "half", "claimed", "seeds", "size", "command"])
+    writer.writerow(
+        ["paper", "experiment", "claim", "verdict", "mean", "half", "claimed", "seeds", "size", "date", "command"]
+    )
     for page, one in _claims(pages):
         claim, sample = one.claim, one.claim.sample
-        writer.writerow(
-            [page.experiment.paper.name, page.experiment.name, claim.text, one.verdict, sample.mean, sample.half,
-             claim.claimed, sample.n, page.size, f"phalanx reproduce {page.experiment.paper.name} {page.command}"]
-        )  # fmt: skip
+        name, command = page.experiment.paper.name, f"phalanx reproduce {page.experiment.paper.name} {page.command}"
+        values = (sample.mean, sample.half, claim.claimed, sample.n, page.size, page.date or "")
+        writer.writerow([name, page.experiment.name, claim.text, one.verdict, *values, command])
     return out.getvalue()

@@ -1,15 +1,18 @@
 """Verification of stored records: are they reproduced to the bit, or by how much does each figure differ."""
 
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from phalanx.experiments.papers.experiment import SCALES, Experiment, Scale
 from phalanx.experiments.papers.needed import Form, as_it_is
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
+from phalanx.runs.files import write
 from phalanx.runs.plan import Run
 
 CONDITIONS = ("torch", "numpy", "numba", "instructions", "device", "threads")  # of a provenance
@@ -72,6 +75,25 @@ def outcome(stored: Trace, computed: Trace) -> Outcome:
             near = abs(before - after) <= (TOLERANCE if share is None else share * abs(before))
             return "within tolerance" if near else "differs"
     return "within tolerance" if stored.failed else "differs"
+
+
+def write_badge(folder: Path, item: str, counts: Mapping[Outcome, int], records: int) -> None:
+    """Write what a badge says of an item, in JSON as https://shields.io/badges/endpoint-badge reads it.
+
+    Args:
+        folder: of the badges; the file is named by the item.
+        item: experiment and scale.
+        counts: how many records came out how.
+        records: how many there are.
+    """
+    checked = sum(counts.values())
+    found = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts.get(name))
+    rest = f", {records - checked} not checked" if checked < records else ""
+    color = "lightgrey" if not checked else "red" if counts.get("differs") else "yellow" if rest else "brightgreen"
+    message = f"{found}{rest}" if checked else "not checked"
+    form = {"schemaVersion": 1, "label": item, "message": message, "color": color}
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / f"{item.replace(' ', '-')}.json", json.dumps(form).encode())
 
 
 def differences(stored: Trace, computed: Trace) -> dict[str, float]:
