@@ -5,13 +5,16 @@ python benchmarks/free_riders.py [--seeds 5] [--first 0] [--algorithms NAME ...]
 Ten honest clients hold 4, 20, 50, 90, 120, 150, 180, 220, 270 and 334 digits; another two attack.  The quota is a
 client's reputation over the largest one, its mean over the last third of the run; an excluded client has 0.  Each row:
 the mean and the largest, over the seeds, of the better attacker's; the means of that of the honest client with four
-examples, and of the median of the honest; the rank correlation of the honest quotas with sizes.
+examples, and of the median of the honest; the rank correlation of the honest quotas with sizes, and with how often
+they have answered.
 """
 
 import argparse
+import math
 import sys
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -165,6 +168,12 @@ def _shares(state: Mapping[str, Mapping[int, float]]) -> Mapping[int, float]:
     return {i: r / most for i, r in state["reputation"].items()}
 
 
+def correlation(honest: Sequence[float], other: Sequence[float]) -> float:
+    """Return the rank correlation of quotas with another figure of the same clients; NaN where one does not vary."""
+    varies = len({*honest}) > 1 and len({*other}) > 1
+    return float(spearmanr(honest, other).statistic) if varies else math.nan
+
+
 def plan(algorithm: Algorithm) -> Run:
     """Return the run: 30 rounds, or as many updates one by one."""
     n = len(SIZES) + 2
@@ -187,24 +196,23 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of promises that are missing
     torch.set_num_threads(1)  # sums of several threads round otherwise
-    columns = ("algorithm", "two clients send", "attacker", "at most", "four examples", "median", "with size")
+    columns = ("algorithm", "two clients send", "attacker", "at most", "four examples", "median", "size", "answers")
     print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}", flush=True)
     for algorithm in options.algorithms:
         for name in options.rows:
-            rows = list[tuple[float, float, float, float]]()
+            rows = list[tuple[float, ...]]()
             for seed in range(options.first, options.first + options.seeds):
                 record = simulate(replace(plan(ALGORITHMS[algorithm]), attack=ATTACKS[name], seed=seed))
                 found, clients = quotas(record), record.summary.clients
-                honest = {i: q for i, q in found.items() if not clients[i].byzantine}
-                sizes = [clients[i].size for i in honest]
-                fair = float(spearmanr([*honest.values()], sizes).statistic) if len({*honest.values()}) > 1 else 0.0
+                answers = Counter(i for step in record.history for i in step.verdicts)
+                honest = [i for i in found if not clients[i].byzantine]
+                quota = [found[i] for i in honest]
+                by = [[clients[i].size or 0 for i in honest], [answers[i] for i in honest]]
                 bad = max(q for i, q in found.items() if clients[i].byzantine)
-                rows.append((bad, honest[0], median(honest.values()), fair))
-            bad, few, middle, fair = (fmean(each) for each in zip(*rows, strict=True))
-            most = max(row[0] for row in rows)
-            print(
-                f"| {algorithm} | {name} | {bad:.2f} | {most:.2f} | {few:.2f} | {middle:.2f} | {fair:.2f} |", flush=True
-            )
+                rows.append((bad, bad, quota[0], median(quota), *(correlation(quota, other) for other in by)))
+            means = [max(column) if k == 1 else fmean(column) for k, column in enumerate(zip(*rows, strict=True))]
+            cells = ("-" if math.isnan(mean) else f"{mean:.2f}" for mean in means)
+            print(f"| {algorithm} | {name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

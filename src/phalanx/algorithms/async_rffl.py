@@ -14,6 +14,8 @@ is their algorithm.  The steps of a round are taken here whenever one participan
 A participant that sends back the last change of its model predicts the others, and is paid.  `RFFL` pays by `Unsent`
 against that.  It does not help here: what arrives is served at once, so that little is left that nobody was sent.
 
+Participants that answer often have lower reputations, and those hardly follow sizes: docs/rffl.md has the correlations.
+
 Ages are not used: participants' models differ anyway, and a late update is judged by its direction.
 
 `MedianNorm` is the median over all participants; those that have sent nothing count with length zero.  So no update is
