@@ -297,3 +297,12 @@ def test_an_example_that_is_not_here_is_in_the_repository(tmp_path, monkeypatch)
         from_file(Path("examples/mnist.yaml"))
     with pytest.raises(ConfigurationError, match=r"mine.yaml does not exist\.$"):
         from_file(Path("mine.yaml"))
+
+
+def test_a_misspelt_file_is_named_as_it_is_written(tmp_path):
+    for name in ("rounds.yaml", "arrivals.yml", "round.txt"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(ConfigurationError, match=rf"does not exist\. Did you mean {tmp_path}/rounds\.yaml\?$"):
+        from_file(tmp_path / "round.yaml")
+    with pytest.raises(ConfigurationError, match=r"does not exist\.$"):
+        from_file(tmp_path / "zzz.yaml")

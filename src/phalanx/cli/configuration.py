@@ -147,6 +147,15 @@ def _names_in(value: Any) -> Iterator[tuple[str, ...]]:
         yield from ((str(key), *inner) for key, held in value.items() for inner in _names_in(held))
 
 
+def _meant(path: Path) -> str:
+    """Return a hint at the file that was probably meant by the path of one that is not there; empty without one."""
+    with suppress(OSError):
+        beside = [other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml")]
+        if close := advice.near(path.name, beside):
+            return f" Did you mean {shown(str(path.with_name(close)), PATH)}?"
+    return f" The examples are in the repository: git clone {URL}." if path.parts[:1] == ("examples",) else ""
+
+
 def from_file(path: Path) -> dict[Any, Any]:
     """Return what a YAML file holds; nothing if it is empty.
 
@@ -157,8 +166,7 @@ def from_file(path: Path) -> dict[Any, Any]:
     try:
         content = decoded(contents(path, FILE, own=True), name)
     except FileNotFoundError:
-        there = f" The examples are in the repository: git clone {URL}." if path.parts[:1] == ("examples",) else ""
-        raise ConfigurationError(f"The configuration file {name} does not exist.{there}") from None
+        raise ConfigurationError(f"The configuration file {name} does not exist.{_meant(path)}") from None
     except OSError as error:
         raise ConfigurationError(f"The configuration file {name} cannot be read: {error.strerror}.") from None
     except ValueError as error:
