@@ -8,6 +8,7 @@ Where the paper is silent, or contradicts itself or its program:
 * Accuracies are those on the test images.  The authors' program reports them on a tenth of the training images.
 * The "power law" is a linear ramp, as in the program.  Class imbalance deals without replacement.
 * Attackers are in addition to the honest participants, and hold as many examples as one of these on average.
+* "FedAvg, Gamma" is ours: the mean of updates no longer than Gamma, so that RFFL and a rival have the same limit.
 * FedAvg weighs by declared sizes, as the paper has it.  Multi-Krum, Median and SignSGD ignore them.
 * Multi-Krum averages 80 % of the updates ("clip ratio 0.2"), and f is the number of the others: two of twelve,
   or four of 21.

@@ -46,7 +46,7 @@ PROGRAM = Program(
             "Test images measure what the tables are about; participants do not train on them.",),
         Setting(
             "norm limit", "0.5, for updates in client and server", "algorithm.clip", (0.5,),
-            'The paper has none. "RFFL" takes the median norm, "RFFL, Gamma" 0.5, the rivals none.',),
+            'The paper has none. "RFFL" takes the median norm, "RFFL, Gamma" and "FedAvg, Gamma" 0.5, others none.',),
         Setting(
             "weight of the past", "0.95", "algorithm.fade", (0.95,), FIRST.format("0.8")),
         Setting(

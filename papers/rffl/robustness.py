@@ -17,6 +17,7 @@ from papers.rffl.measured import (
 )
 from papers.rffl.remarks import remark
 from papers.rffl.setting import (
+    CLIPPED,
     FEW,
     FIXED,
     FLIP,
@@ -46,6 +47,7 @@ MINUTES: Mapping[int, Mapping[Scale, float]] = {  # by number of attackers
     MANY: {"quick": 0.8, "paper": 260.0},
 }
 PUBLISHED_AS = {FIXED: "RFFL"}  # methods that are compared with the published numbers of another form
+UNPUBLISHED = (OURS, CLIPPED)
 TARGETED: Mapping[str, Callable[[Trace], float | None]] = {
     "max accuracy": best,
     "attack success": lambda trace: _percent(trace.final("attack_success")),
@@ -168,14 +170,14 @@ class WithAttackers:
 
     def _published(self, method: str, context: Context) -> list[Published]:
         """Return the published numbers for each participant; none for a method that is not in the paper."""
-        if method == OURS:
+        if method in UNPUBLISHED:
             return []
         name = PUBLISHED_AS.get(method, method)
         return [context.published.of(self.entry, name, str(k)) for k in range(1, HONEST + 1)]
 
     def _published_figure(self, method: str, figure: str, context: Context) -> Published | None:
         name = PUBLISHED_AS.get(method, method)
-        return None if method in (OURS, STANDALONE) else context.published.of(self.entry, name, figure)
+        return None if method in (*UNPUBLISHED, STANDALONE) else context.published.of(self.entry, name, figure)
 
     def _mean(self, published: Sequence[Published]) -> Published | None:
         if not published:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from phalanx.aggregators import Median, MultiKrum
+from phalanx.aggregators import Clip, Mean, Median, MultiKrum
 from phalanx.algorithms import RFFL, ByClass, FedAvg, FoolsGold, QFedAvg, SignSGD, Standalone
 from phalanx.attacks import Attack, LabelFlip, RandomFreeRider, RandomInversion, RandomSigns, Rescale
 from phalanx.core import Algorithm, Until
@@ -18,10 +18,10 @@ from phalanx.weighting import Ignore
 
 UNIFORM, RAMP, CLASSES = "uniform", "powerlaw", "classimbalance"
 SPLITS = (UNIFORM, RAMP, CLASSES)
-OURS, FIXED, BY_CLASS = "RFFL, replaced", "RFFL, Gamma", "RFFL, by class"
+OURS, FIXED, BY_CLASS, CLIPPED = "RFFL, replaced", "RFFL, Gamma", "RFFL, by class", "FedAvg, Gamma"
 STANDALONE = "Standalone"
 FAIR = ("RFFL", OURS, "FedAvg", "q-FFL", STANDALONE)  # methods of the tables without attackers
-ROBUST = ("RFFL", FIXED, OURS, "FedAvg", "FoolsGold", "Multi-Krum", "SignSGD", "Median", STANDALONE)
+ROBUST = ("RFFL", FIXED, OURS, "FedAvg", CLIPPED, "FoolsGold", "Multi-Krum", "SignSGD", "Median", STANDALONE)
 REPUTATION = ("RFFL", FIXED, OURS)  # methods that exclude participants
 SHARED = ("FedAvg", "q-FFL")  # that serve all the same model, and have one more local epoch without attackers
 FLIP, RIDE = "label-flipping", "free-riding"
@@ -181,6 +181,7 @@ def algorithm(method: str, clients: int, size: Size, attackers: int = 0) -> Algo
         FIXED: replace(RFFL.as_published(), clip=size.gamma),
         OURS: RFFL(own="replaced", min_coherence=1.5),
         "FedAvg": FedAvg(),
+        CLIPPED: FedAvg(aggregate=Clip(size.gamma) >> Mean()),
         "q-FFL": QFedAvg(q=0.1, lr=size.learning_rate(clients)),
         "FoolsGold": FoolsGold(confidence=1.0),
         "Multi-Krum": FedAvg(aggregate=krum, preprocess=Ignore()),
