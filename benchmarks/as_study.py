@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -33,9 +34,8 @@ def carry_out(text: str, studies: Mapping[str, Study], tables: Tables, folder: s
     for name in given.only:
         study = studies[name] if given.seeds is None else replace(studies[name], seeds=given.seeds)
         where = given.folder / name
-        if not given.table:
-            study.run(where, data_dir=given.data_dir, jobs=given.jobs)
-        print(tables(study.results(where)), flush=True)
+        carry = partial(study.run, data_dir=given.data_dir, jobs=given.jobs)
+        print(tables((study.results if given.table else carry)(where)), flush=True)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

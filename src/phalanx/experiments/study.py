@@ -112,7 +112,8 @@ class Study:
         if self.tuning is None:
             return self, []
         if trial.missing:
-            raise MissingRunsError(f"{plural(trial.missing, 'tuning run')} without a record. Carry out the study.")
+            why = "They failed, or were not carried out. Carry out the study, which says so."
+            raise MissingRunsError(f"{plural(trial.missing, 'tuning run')} without a record. {why}")
         axis = self.tuning.axis
         chosen, notes = self.tuning.choice(trial, list(self.axes[axis]))
         values = {name: Fields({**settings, **chosen[name]}) for name, settings in self.axes[axis].items()}
