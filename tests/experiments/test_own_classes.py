@@ -13,6 +13,7 @@ from phalanx.core import InfeasibleError
 from phalanx.pool import Done
 from phalanx.processes import CONTEXT, STILLBORN, Processes, _Pickler
 
+NEAR = "def rounds():\n    return 1\n"
 PROGRAM = """
 import sys
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ class Mine(Median):
     pass
 
 if __name__ == "__main__":
-    base = Run(clients=3, until=Until(1))
+    from near import rounds
+    base = Run(clients=3, until=Until(rounds()))
     study = Study(base, {"algorithm.aggregate": [Mine()]}, seeds=1)
     study.run("here")
     print("found again:", len(study.results("here").rows), file=sys.stderr)
@@ -35,6 +37,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("form", ["prompt", "script"])
 def test_a_class_of_a_notebook_or_a_prompt_is_refused_and_one_of_a_script_is_not(form, tmp_path):
     (tmp_path / "mine.py").write_text(PROGRAM)
+    (tmp_path / "near.py").write_text(NEAR)
     words = ["mine.py"] if form == "script" else ["-c", (tmp_path / "mine.py").read_text()]
     done = subprocess.run([sys.executable, *words], cwd=tmp_path, check=False, capture_output=True, text=True)
     if form == "script":
@@ -49,6 +52,7 @@ def test_a_class_of_a_notebook_or_a_prompt_is_refused_and_one_of_a_script_is_not
 @pytest.mark.slow
 def test_a_script_that_starts_processes_when_it_is_read_is_told_what_is_missing(tmp_path):
     script = tmp_path / "mine.py"
+    (tmp_path / "near.py").write_text(NEAR)
     script.write_text(PROGRAM.replace('if __name__ == "__main__":', "if True:").replace("seeds=1", "seeds=2"))
     done = subprocess.run(
         [sys.executable, script], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300

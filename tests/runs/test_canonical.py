@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import importlib
 import json
 import math
 from dataclasses import dataclass, field, replace
@@ -437,6 +438,30 @@ def test_the_source_of_own_classes_and_of_what_lies_beside_them(tmp_path, monkey
     second = source(run)
     mine.write_text(MINE.format(name="of_my_own") + "# a word")
     assert len({None, first, second, source(run)}) == 4
+
+
+def test_a_module_of_a_package_counts_what_it_imports_of_it_anywhere(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    inner = tmp_path / "of_ours" / "inner"
+    inner.mkdir(parents=True)
+    for file in (inner.parent / "__init__.py", inner / "__init__.py", inner / "never.py"):
+        file.write_text("")
+    (inner / "rule.py").write_text(
+        MINE.format(name="..numbers").replace("_helper", "")
+        + "def later():\n    from . import lazy\n    import of_ours.deep, numpy, no_such_module\n"
+    )
+    files = {name: inner.parent / f"{name}.py" for name in ("numbers", "deep")} | {"lazy": inner / "lazy.py"}
+    for file in files.values():
+        file.write_text("FACTOR = 0\n")
+    rule = importlib.import_module("of_ours.inner.rule")
+    run = Run(attack=rule.Zero(), byzantine=1)
+    seen = {source(run)}
+    (inner / "never.py").write_text("# nobody imports it")
+    assert seen == {source(run)}
+    for file in files.values():
+        file.write_text("FACTOR = 1\n")
+        assert not seen & {source(run)}, file
+        seen.add(source(run))
 
 
 def test_what_the_library_brings_has_no_source_of_its_own_but_named_modules_have():

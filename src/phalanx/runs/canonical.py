@@ -12,14 +12,15 @@ Two runs with one canonical form are the same run, as long as the source of the 
 `source` tells.
 """
 
+import ast
 import dataclasses
 import hashlib
 import importlib
-import inspect
 import json
 import math
 import sys
 import typing
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -259,14 +260,14 @@ def source(value: Any) -> str | None:
     A file includes those in its folder, or in its package, from which it imports, unless it is an installed one.
     None if all classes are this library's.
     """
-    waiting = set(filter(_foreign, modules(value)))
+    waiting = {name: _file(name) for name in modules(value) if _foreign(name)}
     found = dict[str, str]()
     while waiting:
-        name = waiting.pop()
-        file = _file(name)
-        found[name] = hashlib.sha256(file.read_bytes()).hexdigest() if file else ""
+        name, file = waiting.popitem()
+        text = file.read_bytes() if file else b""
+        found[name] = hashlib.sha256(text).hexdigest() if file else ""
         if file and not INSTALLED.intersection(file.parts):
-            waiting |= _beside(name, file.parent) - found.keys()
+            waiting |= {n: path for n, path in _beside(name, file, text).items() if n not in found}
     return digest(found) if found else None
 
 
@@ -303,14 +304,31 @@ def _file(name: str) -> Path | None:
     return Path(path) if path and Path(path).is_file() else None
 
 
-def _beside(name: str, folder: Path) -> set[str]:
-    """Return the modules in its folder or its package from which a module imports."""
-    values = list(vars(sys.modules[name]).values())
-    names = {
-        v.__name__ if inspect.ismodule(v) else _home(v)
-        for v in values
-        if hasattr(v, "__module__") or inspect.ismodule(v)
-    }
-    near = {n for n in names if n in sys.modules and _foreign(n)}
-    package = name.partition(".")[0]
-    return {n for n in near if n.partition(".")[0] == package or ((file := _file(n)) and file.parent == folder)}
+def _beside(name: str, file: Path, text: bytes) -> dict[str, Path]:
+    """Return the files of the modules in its folder or its package from which a module imports."""
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    if name == "__main__":
+        package = getattr(sys.modules[name], "__package__", None) or ""
+    own, depth = package.partition(".")[0], len(package.split(".")) if package else 0
+    places = {n: Path(*file.parts[: -1 - depth], *n.split(".")) for n in _imports(text, package)}
+    files = [(n, path) for n, at in places.items() for path in (at.with_suffix(".py"), at / "__init__.py")]
+    near = [(n, path) for n, path in files if path.parent == file.parent or n.partition(".")[0] == own]
+    return {n: path for n, path in near if path.is_file() and _foreign(n)}
+
+
+@cache
+def _imports(text: bytes, package: str) -> frozenset[str]:
+    """Return the modules, and what may be modules, that a module of a package imports anywhere.
+
+    They are those of its source: what is imported by now differs between a script and the processes that it starts.
+    """
+    found = set[str]()
+    with suppress(SyntaxError, ValueError), warnings.catch_warnings(action="ignore"):  # a compiled module
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                above = ".".join(package.split(".")[: 1 - node.level or None]) if node.level else ""
+                module = ".".join(filter(None, (above, node.module)))
+                found |= {module, *(f"{module}.{alias.name}" for alias in node.names)} - {""}
+    return frozenset(found)
