@@ -42,18 +42,21 @@ def test_whether_they_are_the_groups_is_said_where_the_groups_are_known():
     assert found_clusters(divided, clients([0, 0, 1, 1, 1], bad=[4])).endswith("which are the groups."), "an attacker"
     index = adjusted_rand_score([0, 0, 1, 1, 1], [0, 0, 1, 1, 0])
     assert found_clusters(divided, clients([0, 0, 1, 1, 1])).endswith(f"Rand index with the groups {index:.2f}.")
-    assert found_clusters(divided, clients([None] * 5)) == "2 clusters were found, of 3, 2 clients."
+    for none in ([None] * 5, [0] * 5):
+        assert found_clusters(divided, clients(none)) == "2 clusters were found, of 3, 2 clients."
+    lost = [step(clusters={1: (0, 1), 2: (4,)})]
+    assert not found_clusters(lost, clients([0, 0, 1, 1, 1], bad=[4])).endswith("which are the groups."), "one is lost"
 
 
 def test_clusters_are_the_groups_if_neither_divides_the_other():
     def oracle(clusters, groups, without):
         honest = [{*members} - {*without} for members in clusters]
         of = {i for members in honest for i in members}
-        return [c for c in map(frozenset, honest) if c] and {frozenset(c) for c in honest if c} == {
-            frozenset(i for i in of if groups[i] == g) for g in {groups[i] for i in of}
-        }
+        there = {g for i, g in groups.items() if i not in without}
+        found = {frozenset(c) for c in honest if c} == {frozenset(i for i in of if groups[i] == g) for g in there}
+        return found if len(there) > 1 else None
 
-    tried = {True: 0, False: 0}
+    tried = {True: 0, False: 0, None: 0}
     for n, without in ((4, ()), (4, (1,)), (5, (0, 3))):
         for groups, places in itertools.product(
             itertools.product(range(2), repeat=n), itertools.product(range(3), repeat=n)
@@ -61,14 +64,21 @@ def test_clusters_are_the_groups_if_neither_divides_the_other():
             clusters = [tuple(i for i in range(n) if places[i] == v) for v in range(2)]  # place 2 is in no cluster
             about = dict(enumerate(groups))
             found = are_groups(clusters, about, without)
-            assert found == bool(oracle(clusters, about, without))
+            assert found is oracle(clusters, about, without)
             tried[found] += 1
             index = rand_index(clusters, about, without)
-            assert index is None or (index == 1) == found
+            if found is None:
+                assert index is None, "there is one group"
+            elif {groups[i] for i in about if places[i] < 2 and i not in without} == {0, 1}:
+                assert (index == 1) == found
+            else:
+                assert not found, "a group is in no cluster"
     assert min(tried.values()) > 100
 
 
-@pytest.mark.parametrize(("clusters", "groups"), [([], {0: 0}), ([(0, 1)], {}), ([(0, 1)], {5: 0})])
+@pytest.mark.parametrize(
+    ("clusters", "groups"), [([], {0: 0}), ([(0, 1)], {}), ([(0, 1)], {5: 0}), ([(0, 1)], {0: 0, 1: 0})]
+)
 def test_without_groups_or_clusters_there_is_no_index(clusters, groups):
     assert rand_index(clusters, groups) is None
     assert not are_groups(clusters, groups)

@@ -57,8 +57,8 @@ def _own(trace: Trace, _: float | None) -> float | None:
 
 
 def _found(trace: Trace, _: float | None) -> float | None:
-    """Return 1 if the clusters of honest clients are the groups, and 0 if not; None where one of both is unknown."""
-    return float(are_groups(*known)) if all((known := _grouped(trace))[:2]) else None
+    """Return 1 if the clusters of honest clients are the groups, and 0 if not; None where there are not both."""
+    return None if (found := are_groups(*_grouped(trace))) is None else float(found)
 
 
 def _agreement(trace: Trace, _: float | None) -> float | None:

@@ -248,11 +248,16 @@ class Trace:
             raise _unusable(path, str(error)) from error
         except (TypeError, KeyError, AttributeError) as error:
             raise _unusable(path, "a value is of a wrong type") from error
-        figures = trace.received_accuracy, trace.client_accuracy, trace.groups, trace.detection, trace.filtered
+        figures = trace.received_accuracy, trace.client_accuracy, trace.detection, trace.filtered
         columns = *trace.curves.values(), trace.byzantine, trace.reported, trace.held, *(f.values() for f in figures)
-        columns += trace.clusters
         columns += ((trace.uploads, trace.wall_seconds),)
-        if not all(_is_figure(value) for column in columns for value in column):
+        numbers = [value for column in (*trace.clusters, trace.groups.values()) for value in column]
+        shares = [*trace.received_accuracy.values(), *trace.client_accuracy.values()]
+        if (
+            not all(_is_figure(value) for column in columns for value in column)
+            or not all(type(value) is int for value in numbers)
+            or None in shares
+        ):
             raise _unusable(path, "it holds something else where a number must be")
         if any(len({len(column) for column in columns.values()}) > 1 for columns in (trace.curves, trace.state)):
             raise _unusable(path, "its columns are of different lengths")

@@ -45,22 +45,32 @@ def groups_of(clients: Mapping[int, ClientRecord]) -> dict[int, int]:
     return {i: client.group for i, client in clients.items() if client.group is not None}
 
 
-def are_groups(clusters: Sequence[Collection[int]], groups: Mapping[int, int], without: Collection[int] = ()) -> bool:
+def are_groups(
+    clusters: Sequence[Collection[int]], groups: Mapping[int, int], without: Collection[int] = ()
+) -> bool | None:
     """Return whether the clients of each cluster are all those of a group, as far as they are in some cluster.
+
+    A group of which no client is in a cluster is not found.
 
     Args:
         clusters: clients of each.
         groups: number of the group of each client that is of one; others do not count.
         without: clients that do not count, such as attackers.
+
+    Returns:
+        None if there are no clusters, or fewer than two groups.
     """
-    pairs = {(v, groups[i]) for v, members in enumerate(clusters) for i in members if i in groups and i not in without}
-    return bool(pairs) and all(len(set(side)) == len(pairs) for side in zip(*pairs, strict=True))
+    known = _counted(groups, without)
+    if not clusters or not known:
+        return None
+    pairs = {(v, known[i]) for v, members in enumerate(clusters) for i in members if i in known}
+    return all(len({*side}) == len(pairs) for side in (*zip(*pairs, strict=True), known.values()))
 
 
 def rand_index(
     clusters: Sequence[Collection[int]], groups: Mapping[int, int], without: Collection[int] = ()
 ) -> float | None:
-    """Return the adjusted Rand index of clusters and groups (Hubert and Arabie, 1985).
+    """Return the adjusted Rand index of clusters and groups (Hubert and Arabie, 1985), of the clients in clusters.
 
     1 where they are equal, 0 on average for clusters at random of these sizes.
 
@@ -70,11 +80,18 @@ def rand_index(
         without: clients that do not count, such as attackers.
 
     Returns:
-        None if there are no groups, no clusters, or nobody in them.
+        None if there are fewer than two groups, no clusters, or nobody in them.
     """
-    of = {i: v for v, members in enumerate(clusters) for i in members if i in groups and i not in without}
+    known = _counted(groups, without)
+    of = {i: v for v, members in enumerate(clusters) for i in members if i in known}
     if not of:
         return None
     from sklearn.metrics import adjusted_rand_score  # noqa: PLC0415  (slow to import)
 
-    return float(adjusted_rand_score([groups[i] for i in of], [*of.values()]))
+    return float(adjusted_rand_score([known[i] for i in of], [*of.values()]))
+
+
+def _counted(groups: Mapping[int, int], without: Collection[int]) -> dict[int, int]:
+    """Return the groups of the clients that count; nothing if there is one only, as in a run without groups."""
+    known = {i: group for i, group in groups.items() if i not in without}
+    return known if len({*known.values()}) > 1 else {}

@@ -3,7 +3,9 @@
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
+import jaxtyping
 import msgspec
 import pytest
 
@@ -144,6 +146,21 @@ def test_a_damaged_file_is_named_with_the_remedy(trace, tmp_path, damage, why):
         store.find(PLAN)
     assert str(error.value).startswith(f"{path} is not the record of a run: ")
     assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({name: {"0": None}} for name in ("received_accuracy", "client_accuracy", "groups")),
+        {"groups": {"0": 0.5}},
+        {"clusters": [[0], [None]]},
+    ],
+)
+def test_figures_of_clients_and_their_groups_are_numbers(trace, monkeypatch, changes):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as outside of tests
+    form = {name: value for name, value in trace.form.items() if name != "seal"}
+    with pytest.raises(ValueError, match="it holds something else where a number must be"):
+        Trace.read(edited(**changes)(form), Path("a.json"), trace.identity)
 
 
 def test_a_file_of_another_run_is_foreign(trace, tmp_path):
