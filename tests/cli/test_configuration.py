@@ -304,5 +304,8 @@ def test_a_misspelt_file_is_named_as_it_is_written(tmp_path):
         (tmp_path / name).write_text("")
     with pytest.raises(ConfigurationError, match=rf"does not exist\. Did you mean {tmp_path}/rounds\.yaml\?$"):
         from_file(tmp_path / "round.yaml")
-    with pytest.raises(ConfigurationError, match=r"does not exist\.$"):
-        from_file(tmp_path / "zzz.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "link.yaml").symlink_to("nowhere.txt")
+    for name in ("zzz.yaml", "folder.yml", "link.yaml"):
+        with pytest.raises(ConfigurationError, match=r"does not exist\.$"):
+            from_file(tmp_path / name)

@@ -295,10 +295,11 @@ def _pages(experiments: Sequence[Experiment], manifest: Manifest, options: Repro
     Raises:
         InfeasibleError: it knows none of the pages.
     """
-    if options.seeds is not None or not options.no_training:
-        return {e.name: Page.of(options.seeds or 1) for e in experiments}
     form = form_of(options.scale, options.engine)
     pages = {e.name: page for e in experiments if (page := manifest.page(e.name, form))}
+    if options.seeds is not None or not options.no_training:
+        new = Page.of(options.seeds or 1)
+        return {e.name: replace(pages.get(e.name, new), seeds=new.seeds, without={}) for e in experiments}
     if not pages:
         names = shortened([e.name for e in experiments])
         raise InfeasibleError(

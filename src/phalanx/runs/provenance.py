@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from functools import cache
@@ -214,8 +215,9 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 @cache
 def commit_date(commit: str) -> str | None:
-    """Return the day of a commit of this checkout, such as "2026-11-28"; None if git does not know it."""
-    return _git(PACKAGE, "show", "-s", "--format=%cs", f"{commit}^{{commit}}") if commit.isalnum() else None
+    """Return the day of a commit of this checkout, by its full hash, such as "2026-11-28"; None if git has none."""
+    command = "show", "-s", "--no-show-signature", "--format=%cs", f"{commit}^{{commit}}"
+    return _git(PACKAGE, *command) if re.fullmatch("[0-9a-f]{40,64}", commit) else None
 
 
 NUMBERS = {"family": "cpu family", "model": "model"}  # of a processor, as Linux has them

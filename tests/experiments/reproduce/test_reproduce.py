@@ -494,9 +494,12 @@ def test_where_no_network_has_the_engine_the_runs_are_those_of_the_loop(capsys, 
     assert "from 8 runs, 0 of them by the engine compiled," in (folder / "figure1-quick-compiled.md").read_text()
 
 
-def test_a_damaged_manifest_is_named(capsys, finished, tmp_path):
+@pytest.mark.parametrize(
+    "form", ['{"seeds": 3}', '{"seeds": [0, 1], "date": "soon"}', '{"seeds": [0, 1], "date": [1]}']
+)
+def test_a_damaged_manifest_is_named(capsys, finished, tmp_path, form):
     path = copied(finished, tmp_path) / "toy-paper" / "manifest.json"
-    path.write_text('{"figure1-quick": {"seeds": 3}}')
+    path.write_text(f'{{"figure1-quick": {form}}}')
     status, _, err = reproduce(capsys, "toy-paper figure1 --no_training")
     assert (status, "manifest.json is not a manifest of pages" in err) == (2, True)
 
@@ -679,15 +682,15 @@ def test_the_day_of_a_page_is_that_of_its_newest_commit_and_stays_where_git_know
     folder = copied(finished, tmp_path)
     path = folder / "toy-paper" / "manifest.json"
 
-    def day(known):
+    def day(known, seeds=""):
         monkeypatch.setattr(needed, "commit_date", lambda commit: known)
-        status, *_ = reproduce(capsys, "toy-paper figure1 --no_training")
+        status, *_ = reproduce(capsys, f"toy-paper figure1 --no_training {seeds}")
         assert status == 0
         return json.loads(path.read_text())["figure1-quick"].get("date")
 
     assert [day("2026-01-02"), day(None), day("2026-03-04")] == ["2026-01-02", "2026-01-02", "2026-03-04"]
     before = path.read_bytes()
-    assert day(None) == "2026-03-04"
+    assert day(None) == day(None, "--seeds 2") == "2026-03-04"
     assert path.read_bytes() == before
 
 
@@ -698,4 +701,4 @@ def test_the_day_of_a_commit_is_that_of_git():
     if not commit:
         pytest.skip("no checkout")
     assert commit_date(commit) == day
-    assert commit_date("0" * 40) is commit_date("--help") is None
+    assert commit_date("0" * 40) is commit_date("--help") is commit_date("HEAD") is None

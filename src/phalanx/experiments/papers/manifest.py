@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,9 @@ def _form(page: Page) -> dict[str, object]:
 
 def _page(form: Mapping[str, Any]) -> Page:
     without: Mapping[str, object] = form.get("without", {})
-    seeds, date = _seeds(form["seeds"]), form.get("date")
-    return Page(seeds, {str(cell): _seeds(absent) for cell, absent in without.items()}, date and str(date))
+    seeds, day = _seeds(form["seeds"]), form.get("date")
+    known = None if day is None else str(date.fromisoformat(day))
+    return Page(seeds, {str(cell): _seeds(absent) for cell, absent in without.items()}, known)
 
 
 def _seeds(form: object) -> tuple[int, ...]:
