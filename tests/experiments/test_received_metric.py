@@ -64,5 +64,9 @@ def test_whether_clusters_are_the_groups_is_a_figure(tmp_path):
         assert (row.value("rand_index") == 1) == right
     assert results.table("algorithm", "attack", "groups_found")["clusters"]["none"].mean == 1
     assert "Runs whose clusters are the groups, %" in study_page.html(results, [], "")
+    table = results.table("attack", "algorithm", "groups_found")
+    assert table["none"]["one"].text() == "–", "a run without clusters has not failed"
+    failed = replace(results, rows=[replace(r, trace=replace(r.trace, status="failed")) for r in results.rows])
+    assert failed.table("attack", "algorithm", "groups_found")["none"]["one"].text() == "failed (2)"
     again = Trace.load(tmp_path / "records" / f"{results.rows[0].trace.identity}.json")
     assert again == results.rows[0].trace

@@ -201,7 +201,8 @@ class Results:
         """Return the mean of a figure over seeds, with its 95 % interval.
 
         Of runs in several cells, each seed counts once, with the mean over its cells: runs with one seed have clients
-        and data in common, and are not independent.  A seed with a run that has no value counts as failed.
+        and data in common, and are not independent.  A seed with a run that has no value counts as failed; a run that
+        cannot have the figure, such as that of groups without clusters, is left out.
 
         Args:
             rows: the runs.
@@ -210,7 +211,10 @@ class Results:
         by_seed = dict[int, list[float | None]]()
         target = self.target if metric.endswith("_target") else None
         for row in rows:
-            by_seed.setdefault(row.trace.seed, []).append(row.value(metric, target, self.metrics))
+            value = row.value(metric, target, self.metrics)
+            measured = metric.endswith("_target") or not row.trace.curves.keys().isdisjoint((metric, EXTRA + metric))
+            if value is not None or measured or row.trace.failed:
+                by_seed.setdefault(row.trace.seed, []).append(value)
         whole = [[v for v in values if v is not None] for values in by_seed.values() if None not in values]
         return Estimate.of(map(statistics.fmean, whole), len(by_seed) - len(whole))
 
