@@ -260,7 +260,7 @@ def done(tmp_path_factory):
     return folder
 
 
-WAITS = ("configuration", "sizes in JSON")  # for who writes into a pipe that the user names, as in `--config <(command)`
+WAITS = ("configuration", "sizes in JSON")  # for who writes into a pipe that the user names: --config <(command)
 
 
 def wrong_files(capsys, done, cases):
