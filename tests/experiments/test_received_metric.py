@@ -9,7 +9,7 @@ from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg, PerCluster
 from phalanx.attacks import SignFlip
 from phalanx.data import PermutedLabels
-from phalanx.experiments.results import METRICS, Row
+from phalanx.experiments.results import METRICS, Results, Row
 from phalanx.experiments.shown import study_page, study_tables
 from phalanx.experiments.trace import Trace
 from phalanx.models import MLP
@@ -70,3 +70,15 @@ def test_whether_clusters_are_the_groups_is_a_figure(tmp_path):
     assert failed.table("attack", "algorithm", "groups_found")["none"]["one"].text() == "failed (2)"
     again = Trace.load(tmp_path / "records" / f"{results.rows[0].trace.identity}.json")
     assert again == results.rows[0].trace
+
+
+def test_a_figure_that_was_measured_and_is_not_finite_has_failed_and_one_of_another_kind_of_run_has_not():
+    plan = Run(clients=4, byzantine=1, attack=SignFlip(), until=Until(1))
+    trace = Trace.of(plan, simulate(plan))
+    lost = replace(trace, curves={name: (None,) * len(column) for name, column in trace.curves.items()})
+    results = Results("x", {}, [Row({}, lost)])
+    for metric in ("accuracy", "best_accuracy", "loss", "worst_client_accuracy"):
+        assert results.estimate(results.rows, metric).failed == 1, metric
+    for metric in ("attack_success", "groups_found", "rand_index"):
+        found = results.estimate(results.rows, metric)
+        assert (found.n, found.failed) == (0, 0), metric

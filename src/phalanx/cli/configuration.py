@@ -150,10 +150,8 @@ def _names_in(value: Any) -> Iterator[tuple[str, ...]]:
 def _meant(path: Path) -> str:
     """Return a hint at the file that was probably meant by the path of one that is not there; empty without one."""
     with suppress(OSError):
-        beside = [
-            other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml") and other.is_file()
-        ]
-        if close := advice.near(path.name, beside):
+        names = [other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml") and other.is_file()]
+        if close := advice.near(path.name, names):
             return f" Did you mean {shown(str(path.with_name(close)), PATH)}?"
     return f" The examples are in the repository: git clone {URL}." if path.parts[:1] == ("examples",) else ""
 

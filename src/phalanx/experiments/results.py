@@ -31,15 +31,17 @@ class Metric(NamedTuple):
         title: with its unit.
         of: returns it, given the target of the time to accuracy; None if it was not measured or not finite.
         scale: factor on it where it is shown.
+        has: returns whether a run is of a kind that has it; one that does not has not failed.
     """
 
     title: str
     of: Callable[[Trace, float | None], float | None]
     scale: float = 1.0
+    has: Callable[[Trace], bool] = lambda _: True
 
 
-def _final(curve: str) -> Callable[[Trace, float | None], float | None]:
-    return lambda trace, _: trace.final(curve)
+def _final(title: str, curve: str, scale: float = 1.0) -> Metric:
+    return Metric(title, lambda trace, _: trace.final(curve), scale, lambda trace: curve in trace.curves)
 
 
 def _megabytes(trace: Trace, _: float | None) -> float | None:
@@ -69,6 +71,10 @@ def _grouped(trace: Trace) -> tuple[Sequence[Sequence[int]], Mapping[int, int], 
     return trace.clusters, trace.groups, trace.byzantine
 
 
+def _has_both(trace: Trace) -> bool:
+    return are_groups(*_grouped(trace)) is not None
+
+
 def _reached(over: str) -> Callable[[Trace, float | None], float | None]:
     """Return a function to the step or second of the first evaluation with at least the target accuracy."""
 
@@ -80,17 +86,23 @@ def _reached(over: str) -> Callable[[Trace, float | None], float | None]:
 
 
 METRICS = {
-    "accuracy": Metric("Accuracy at the end, %", _final("accuracy"), 100.0),
-    "best_accuracy": Metric("Best accuracy, %", lambda trace, _: trace.best(), 100.0),
-    "received_accuracy": Metric("Accuracy that honest clients are served, %", _received, 100.0),
-    "client_accuracy": Metric("Accuracy of clients on their own examples, %", _own, 100.0),
-    "worst_client_accuracy": Metric("Accuracy for the worst client, %", _final("worst_client_accuracy"), 100.0),
-    "attack_success": Metric("Success of the attack, %", _final("attack_success"), 100.0),
-    "groups_found": Metric("Runs whose clusters are the groups, %", _found, 100.0),
-    "rand_index": Metric("Adjusted Rand index of clusters and groups", _agreement),
-    "loss": Metric("Loss at the end, nats", _final("loss")),
+    "accuracy": _final("Accuracy at the end, %", "accuracy", 100.0),
+    "best_accuracy": Metric(
+        "Best accuracy, %", lambda trace, _: trace.best(), 100.0, lambda trace: "accuracy" in trace.curves
+    ),
+    "received_accuracy": Metric(
+        "Accuracy that honest clients are served, %", _received, 100.0, lambda trace: bool(trace.received_accuracy)
+    ),
+    "client_accuracy": Metric(
+        "Accuracy of clients on their own examples, %", _own, 100.0, lambda trace: bool(trace.client_accuracy)
+    ),
+    "worst_client_accuracy": _final("Accuracy for the worst client, %", "worst_client_accuracy", 100.0),
+    "attack_success": _final("Success of the attack, %", "attack_success", 100.0),
+    "groups_found": Metric("Runs whose clusters are the groups, %", _found, 100.0, _has_both),
+    "rand_index": Metric("Adjusted Rand index of clusters and groups", _agreement, has=_has_both),
+    "loss": _final("Loss at the end, nats", "loss"),
     "honest_excluded": Metric("Honest clients excluded", lambda trace, _: float(trace.honest_excluded)),
-    "virtual_seconds": Metric("Virtual seconds", _final("seconds")),
+    "virtual_seconds": _final("Virtual seconds", "seconds"),
     "wall_seconds": Metric("Seconds of one process", lambda trace, _: trace.wall_seconds),
     "megabytes": Metric("Megabytes uploaded", _megabytes),
     "steps_to_target": Metric("Steps to the target accuracy", _reached("step")),
@@ -129,8 +141,8 @@ class Row:
 def metrics_of(rows: Iterable[Row]) -> dict[str, Metric]:
     """Return the figures of runs by name: METRICS, and other metrics of their tasks, such as "AUROC"."""
     curves = dict.fromkeys(curve for row in rows for curve in row.trace.curves if curve.startswith(EXTRA))
-    further = {curve.removeprefix(EXTRA): _final(curve) for curve in curves}
-    return METRICS | {name: Metric(f"{name} at the end", of) for name, of in further.items()}
+    names = {curve: curve.removeprefix(EXTRA) for curve in curves}
+    return METRICS | {name: _final(f"{name} at the end", curve) for curve, name in names.items()}
 
 
 def _metric(name: str, known: Mapping[str, Metric]) -> Metric:
@@ -201,8 +213,8 @@ class Results:
         """Return the mean of a figure over seeds, with its 95 % interval.
 
         Of runs in several cells, each seed counts once, with the mean over its cells: runs with one seed have clients
-        and data in common, and are not independent.  A seed with a run that has no value counts as failed; a run that
-        cannot have the figure, such as that of groups without clusters, is left out.
+        and data in common, and are not independent.  A seed with a run that has no value counts as failed; runs of a
+        kind that has no such figure are left out.
 
         Args:
             rows: the runs.
@@ -211,10 +223,8 @@ class Results:
         by_seed = dict[int, list[float | None]]()
         target = self.target if metric.endswith("_target") else None
         for row in rows:
-            value = row.value(metric, target, self.metrics)
-            measured = metric.endswith("_target") or not row.trace.curves.keys().isdisjoint((metric, EXTRA + metric))
-            if value is not None or measured or row.trace.failed:
-                by_seed.setdefault(row.trace.seed, []).append(value)
+            if row.trace.failed or _metric(metric, self.metrics).has(row.trace):
+                by_seed.setdefault(row.trace.seed, []).append(row.value(metric, target, self.metrics))
         whole = [[v for v in values if v is not None] for values in by_seed.values() if None not in values]
         return Estimate.of(map(statistics.fmean, whole), len(by_seed) - len(whole))
 
