@@ -54,6 +54,18 @@ def crossed(results: Results, rows: str, columns: str, cell: Callable[[list[Row]
     return markdown(["", *across], ([row, *(shown(row, column) for column in across)] for row in results.axes[rows]))
 
 
+def leads(results: Results, axis: str, first: str, metric: str = "accuracy") -> dict[str, tuple[str, str]]:
+    """Return by how many points one value of an axis is ahead of each other one, and p by Holm for all pairs."""
+    found = dict[str, tuple[str, str]]()
+    for test in results.tests(axis, metric):
+        if first in (test.first, test.second):
+            d = test.difference
+            lead = d if test.first == first else replace(d, mean=-d.mean, low=-d.high, high=-d.low)
+            other = test.second if test.first == first else test.first
+            found[other] = lead.text(100.0), f"{test.adjusted:.2g}"
+    return found
+
+
 def percent(row: Row, metric: str) -> str:
     """Return a figure of a run in percent; a dash if it was not measured."""
     value = row.value(metric)

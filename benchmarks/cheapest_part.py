@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from as_study import carry_out, markdown
+from as_study import carry_out, leads, markdown
 from intersection import EXAMPLE, example
 
 from phalanx import Study
@@ -72,13 +72,11 @@ def study(data: str) -> Study:
 def table(results: Any) -> str:
     """Return the table in Markdown; the tests are those of everything with each row."""
     cells = {labels[0]: rows for labels, rows in results.cells()}
-    tests = {t.second: t for t in results.tests("composition", "received_accuracy") if t.first == ALL}
+    ahead = leads(results, "composition", ALL, "received_accuracy")
     out = list[list[str]]()
     for name, rows in cells.items():
         accuracy, seconds = (results.estimate(rows, m) for m in ("received_accuracy", "wall_seconds"))
-        test = tests.get(name)
-        against = (test.difference.text(100.0), f"{test.adjusted:.2g}") if test else ("-", "-")
-        out.append([name, accuracy.text(100.0), *against, f"{seconds.mean:.1f}"])
+        out.append([name, accuracy.text(100.0), *ahead.get(name, ("-", "-")), f"{seconds.mean:.1f}"])
     return f"{results.name}\n\n{markdown(('', 'accuracy, %', 'everything minus it', 'p', 'seconds'), out)}\n"
 
 

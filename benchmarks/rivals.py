@@ -12,7 +12,7 @@ a paired t test by Holm.
 
 from dataclasses import replace
 
-from as_study import carry_out, markdown
+from as_study import carry_out, leads, markdown
 
 from papers.catalyst.setting import LABELS, MNIST_FULL
 from phalanx import Study
@@ -71,17 +71,16 @@ def table(results: Results) -> str:
     """Return the table, with what was chosen below it."""
     attacks = results.axes["attack"]
     by_attack = results.table("algorithm", "attack")
-    overall, tests = results.table("algorithm"), results.tests("algorithm")
-    minus = {t.second if t.first == OURS else t.first: t for t in tests if OURS in (t.first, t.second)}
-    rows = []
-    for name in results.axes["algorithm"]:
-        against = ("-", "-")
-        if test := minus.get(name):
-            d = test.difference
-            lead = d if test.first == OURS else replace(d, mean=-d.mean, low=-d.high, high=-d.low)
-            against = (lead.text(100.0), f"{test.adjusted:.2g}")
-        cells = [by_attack[name][attack].text(100.0) for attack in attacks]
-        rows.append([name, *cells, overall[name]["accuracy"].text(100.0), *against])
+    overall, ahead = results.table("algorithm"), leads(results, "algorithm", OURS)
+    rows = [
+        [
+            name,
+            *(by_attack[name][attack].text(100.0) for attack in attacks),
+            overall[name]["accuracy"].text(100.0),
+            *ahead.get(name, ("-", "-")),
+        ]
+        for name in results.axes["algorithm"]
+    ]
     head = ("method", *attacks, "mean", f"{OURS} minus it", "p")
     return "\n".join([results.name, "", markdown(head, rows), "", *results.notes])
 

@@ -37,9 +37,7 @@ MINUTES = {"quick": 0.1, "paper": 0.1}
 LR, ROUNDS, FIRST = 0.1, 800, 600  # learning rate; rounds in all, and before the first split
 START = 3.0  # the start is in a square of twice this length
 SHORT, LONG = 1e-3, 1e-2  # epsilon1 and epsilon2, of updates
-CFL = replace(
-    ClusteredFL.as_published(), eps1=SHORT, eps2=LONG, min_round=FIRST, min_cluster_size=2, min_part_size=1
-)  # fmt: skip
+CFL = replace(ClusteredFL.as_published(), eps1=SHORT, eps2=LONG, min_round=FIRST, min_cluster_size=2)
 
 
 class Ellipse(NamedTuple):
@@ -137,7 +135,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
         Claim("incongruent risks: the cosine of the two updates, times -1", opposed, 0.99, "", decimals=3),
         Claim(f"incongruent risks: both updates stay longer than {LONG:g}", [e.shortest > LONG for e in apart], None),
         Claim(f"congruent risks: both updates fall below {SHORT:g}", [e.longest < SHORT for e in together], None),
-        Claim("the clients are divided where risks are incongruent, and not where they are congruent",
+        Claim("ours: the clients are divided where risks are incongruent, and not where they are congruent",
               [(a.clusters, b.clusters) == (2, 1) for a, b in zip(*paths.values(), strict=True)], None),
     ]  # fmt: skip
     caption = (
