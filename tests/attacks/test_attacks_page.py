@@ -13,8 +13,10 @@ from phalanx.attacks import Attack
 from phalanx.cli.main import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "attacks.md").read_text()
-COMMANDS = re.findall(r"^phalanx (run .*)$", PAGE, re.MULTILINE)
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+PLAIN = [name for name, text in SECTIONS.items() if not re.search(rf"--attack(\.\w+)* {name} ", text)]
+COMMANDS = re.findall(r"^phalanx (run .*)$", PAGE, re.MULTILINE)
+COMMANDS += [f"run --attack {name} --byzantine 0.3" for name in PLAIN]  # as the page says of those without a command
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +26,11 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.path", list(__import__("sys").path))
 
 
-def test_every_attack_has_a_section_with_a_command():
+def test_every_attack_has_a_section():
     kinds = {getattr(attacks, name) for name in attacks.__all__}
     names = {kind.__name__ for kind in kinds if issubclass(kind, Attack) and not inspect.isabstract(kind)} - {"Attack"}
     assert SECTIONS.keys() == names
     for name, text in SECTIONS.items():
-        assert f"--attack {name} " in text
         assert {"sees", "source", "harm"} <= set(re.findall(r"^\| (\w+) \|", text, re.MULTILINE)), name
         assert f"[{name}](#{name.lower()})" in PAGE
 
