@@ -25,8 +25,9 @@ class ALIE(Colluding):
     means to add to updates.
 
     With n clients in the round, f of them attackers, s = floor(n/2 + 1) - f honest supporters make a majority, and z is
-    the quantile of the normal distribution beyond which they lie.  For one attacker, and for two if n is even, z is zero
-    or negative: by this formula they can do nothing.  A majority of attackers needs no supporters; s is at least 1.
+    the quantile of the normal distribution beyond which they lie.  For one attacker, and for two if n is even, z is
+    zero or negative: by this formula they can do nothing.  A majority of attackers needs no supporters; s is at least
+    1.
 
     Args:
         z: "paper": phi(z) = (n - f - s) / (n - f), the published version; "preprint": phi(z) = (n - s) / n, from the
