@@ -233,9 +233,9 @@ def _protocol(tier: Tier) -> list[str]:
         "the data of its group. Elsewhere all are tested on the same examples, of all classes, even a model that a "
         "client has for itself.",
         "**Tuning**: each defence gets four settings, of the learning rate and at most one option of its own. The one "
-        "of the highest mean accuracy is used everywhere: over the kinds of heterogeneity, without an attack and under "
-        f"SignFlip and ALIE with {tuned_for} attackers, on a seed of its own ({tier.tuning_seed}) and on a fifth of "
-        "the training examples, which are held out.",
+        "of the highest mean accuracy is used everywhere. The mean is over the kinds of heterogeneity, without an "
+        f"attack and under SignFlip and ALIE with {tuned_for} attackers, on a seed of its own ({tier.tuning_seed}) and "
+        "on a fifth of the training examples, which are held out.",
         "**Search**, for each defence, kind of heterogeneity and share of attackers. First "
         f"{plural(len(named), 'named attack')} of published strength ({', '.join(named)}) on one seed. Then the "
         f"two worst of them with other factors on the update ({factors}). Then the worst one in every second version, "
