@@ -188,10 +188,10 @@ def page(boards: Sequence[Board]) -> str:
 
 
 _START = (
-    "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries out "
-    "what is missing and writes this page. "
+    "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` writes this "
+    "page from the records in `results/leaderboard`, and carries out what is missing. "
     '`phalanx leaderboard --defence "examples/own_rule.py:ShortenedMean(factor=1)"` ranks a rule or an algorithm of '
-    "your own. The records are in `results/leaderboard`."
+    "your own."
 )
 FIRST = 5  # defences of each sort that the first table shows
 
@@ -225,32 +225,31 @@ def _protocol(tier: Tier) -> list[str]:
         "**Accuracy** is that on the test examples at the end, in percent: the mean over the "
         "seeds of a tier, with half of its 95 % interval (Student's t). The rank is by the mean "
         f"over the kinds of heterogeneity with {tuned_for} attackers. In brackets are the ranks that the seeds do not "
-        "exclude: others are counted as better or worse by paired t tests over the seeds, adjusted by Holm for the "
-        "number of others, at 5 %. Ranks hold for this federation, and may be others elsewhere. Defences of the same "
-        "accuracy on each seed of each cell are one row.",
-        "**Heterogeneity**: examples assigned at random (IID); by Dirichlet distributions with alpha 1 and 0.1; or to "
-        "four groups of clients, each with the labels of two classes swapped. There, each client is tested on the data "
-        "of its group, so that no single model is right for all. Elsewhere all are tested on the same examples, of all "
-        "classes, even a model that a client has for itself.",
-        "**Tuning**: each defence gets four settings, of the learning rate and at most one option of its own. Each is "
-        "carried out in every kind of heterogeneity without an attack, and under SignFlip and ALIE with "
-        f"{tuned_for} attackers, on a seed of its own ({tier.tuning_seed}), and tested on a fifth of the training "
-        "examples, which are held out. The setting of the highest mean accuracy is used everywhere.",
+        "exclude: others are counted as better or worse by paired t tests over the seeds, adjusted by Holm, at 5 %. "
+        "Ranks may be others in another federation. Defences of the same accuracy on each seed of each cell are one "
+        "row.",
+        "**Heterogeneity**: examples are assigned at random (IID); by Dirichlet distributions with alpha 1 and 0.1; or "
+        "to four groups of clients, each with the labels of two classes swapped. In groups, each client is tested on "
+        "the data of its group. Elsewhere all are tested on the same examples, of all classes, even a model that a "
+        "client has for itself.",
+        "**Tuning**: each defence gets four settings, of the learning rate and at most one option of its own. The one "
+        "of the highest mean accuracy is used everywhere. The mean is over the kinds of heterogeneity, without an "
+        f"attack and under SignFlip and ALIE with {tuned_for} attackers, on a seed of its own ({tier.tuning_seed}) and "
+        "on a fifth of the training examples, which are held out.",
         "**Search**, for each defence, kind of heterogeneity and share of attackers. First "
         f"{plural(len(named), 'named attack')} of published strength ({', '.join(named)}) on one seed. Then the "
         f"two worst of them with other factors on the update ({factors}). Then the worst one in every second version, "
         "with ten times the size if the defence weighs by sizes, and flooding, lingering or holding back if clients "
         f"need not wait for each other. Then {plural(search.budget, 'random composition')} of two attacks. "
-        f"The two worst named attacks and the two worst of the others get {further}. Last, the worst named attack and "
-        f"the worst of the others run on the seeds of the tier; the search uses {searched} only. The lower "
-        "mean is shown. The true worst case may be lower; choosing the lower of two means lowers it a little. The "
-        "search goes by the accuracy on the same test examples as the results, on seeds of its own.",
+        f"The two worst named attacks and the two worst of the others get {further}. The worst of each run on the "
+        f"seeds of the tier, and the lower mean is shown. The search uses the seeds {searched} only, and the same test "
+        "examples as the results. The true worst case may be lower; choosing the lower of two means lowers it a "
+        "little.",
         "**Setting**: all clients take part in each round, with the same weight except where a name says otherwise. A "
-        f"defence that needs the number of attackers knows it. Without attackers it is made for {tuned_for}, so that "
-        "the first column shows its cost. A round of IFCA is four rounds, in each of which a client tries one of its "
-        "four models, and one of ServerAlone is ten. MoNNA trusts an honest client; ServerAlone, FLTrust, ZenoPlusPlus "
-        f"and AFLGuard have {SERVER} clean examples. Clients of asynchronous defences have random speeds (lognormal, "
-        "sigma 0.5) and a clock of their own: compare these defences with each other. *Honest excluded* is the number "
+        f"defence that needs the number of attackers knows it; without attackers it is made for {tuned_for}. "
+        "A round of IFCA is four rounds, in each of which a client tries one of its four models. "
+        f"MoNNA trusts an honest client; ServerAlone, FLTrust, ZenoPlusPlus and AFLGuard have {SERVER} clean examples. "
+        "Clients of asynchronous defences have random speeds (lognormal, sigma 0.5). *Honest excluded* is the number "
         "of honest clients that are excluded for good, the mean of the runs behind the rank.",
     ]
 
@@ -267,7 +266,6 @@ def _board(board: Board) -> list[str]:
         f"{len(board.store):,} runs that took {duration(board.store.seconds())} of one processor core in all. They "
         "were made with",
         "\n".join(f"- {where}, commits {', '.join(commits)}" for where, commits in made.items()),
-        *_first(board),
         *_exceeded(board),
         *_beaten(board, [one for one in done if one.defence.kind != BASELINE]),
     ]
@@ -276,8 +274,8 @@ def _board(board: Board) -> list[str]:
     if done:
         digits = SHOWN * "0"
         blocks.append(
-            "Each cell: accuracy, attack, and the first digits of the run of the first seed. "
-            f"`phalanx leaderboard --tier {board.tier.name} --alone {digits}` carries it out alone, and writes its "
+            "Each cell: accuracy, attack, and the first digits of the run of the first seed, which "
+            f"`phalanx leaderboard --tier {board.tier.name} --alone {digits}` carries out alone, and writes its "
             f"configuration for `phalanx run --config`. The cells of all shares of attackers are in "
             f"`{board.tier.name}.csv`, next to the records."
         )
@@ -288,22 +286,6 @@ def _board(board: Board) -> list[str]:
         blocks.append(f"**Not computed yet**: {which}. `{command}` goes on with them.")
     blocks += [f"**{one.defence.name}** has no result: {one.error}." for one in board.ranked if one.error]
     return blocks
-
-
-def _first(board: Board) -> list[str]:
-    """Return in a sentence which defences rank first."""
-    found = []
-    for sort, rows in board.sorts:
-        if sort.baseline:
-            continue
-        best = [
-            f"{one.name} ({accuracy(average)} %)"
-            for one in rows[:3]
-            if (average := board.average(one.defences[0], board.tier.tuned_for)) is not None
-        ]
-        found += [f"{sort.title}: {', '.join(best)}."] * bool(best)
-    share = board.share(board.tier.tuned_for)
-    return [f"**First** with {share} attackers. {' '.join(found)}"] if found else []
 
 
 def _exceeded(board: Board) -> list[str]:
@@ -318,8 +300,7 @@ def _exceeded(board: Board) -> list[str]:
     found = [value for value in others if value >= 0]
     above = [f"{sum(value > bar for value in found)} exceed {name} ({100 * bar:.1f} %)" for name, bar in bars.items()]
     return [
-        f"**Baselines**: with Standalone each client trains alone, with ServerAlone the server on its {SERVER} clean "
-        "examples, in ten times as many steps as the clients of a defence take. Of "
+        "**Baselines**: with Standalone each client trains alone, with ServerAlone the server on its examples. Of "
         f"{len(found)} rows with {board.share(f)} attackers {', '.join(above)}, by their means."
     ]
 
@@ -341,7 +322,7 @@ def _beaten(board: Board, done: Sequence[RankedDefence]) -> list[str]:
         f"**The search** found a worse attack than the worst named one for {len(below)} of "
         f"{plural(len(found), 'defence')} ({_percent(len(below), len(found))}) in the mean over their cells, and in "
         f"{beaten} of {every.cells} single cells, on the seeds of the results. What it found leaves "
-        f"{accuracy(every.less)} points less accuracy than the worst named attack, in the mean over all cells. "
+        f"{accuracy(every.less)} points less accuracy, in the mean over all cells. "
         "The 95 % interval of a defence's difference over the seeds lies above zero for "
         f"{plural(sure, 'defence')}, and below for {len(surely_not)}{_listed(surely_not)}."
     ]
@@ -358,7 +339,7 @@ def _beaten(board: Board, done: Sequence[RankedDefence]) -> list[str]:
             f"others, it found a worse attack for {len(there)} ({_percent(len(there), len(left))}). A floor is no "
             f"reason: the named attack leaves no more than chance, {100 * CHANCE:.0f} %, in "
             f"{plural(every.floor, 'cell')}, {sum(one.floor for one in found if one.mean <= 0)} of them of the "
-            "defences below. Where an interval holds zero, the seeds do not tell the two attacks apart.",
+            "defences below.",
             markdown_table(Flat("Not beaten", columns, others, [], [False, True, True])),
         ]
     return lines
@@ -432,12 +413,8 @@ def _ranking(board: Board, merged: Sequence[Rows], sort: Sort) -> Flat:
     if sort.baseline and len(rows) > 1:
         means = ["–" if (found := board.better(f)) is None else accuracy(found) for f in shares]
         rows.append(["", "the better of both, in each kind of heterogeneity", "", *means, "", "", ""])
-    note = (
-        "Accuracy without attackers and under the worst attack, by share of attackers; means over the kinds of "
-        "heterogeneity."
-    )
-    note += "" if sort.synchronous else " A round is one virtual second, in which a client trains about once."
-    return Flat(sort.title, columns, rows, [note], [False, False, False, *(True for _ in shares), True, True, False])
+    notes = [] if sort.synchronous else ["A round is one virtual second, in which a client trains about once."]
+    return Flat(sort.title, columns, rows, notes, [False, False, False, *(True for _ in shares), True, True, False])
 
 
 def _average(board: Board, one: RankedDefence, f: int) -> str:
