@@ -126,7 +126,7 @@ def cosines_to_aggregate(updates: Updates, weights: Mapping[int, float] | None =
 def leave_one_out(game: Game, players: Iterable[int]) -> dict[int, float]:
     """Return for each client the value of all clients minus that without it: m + 1 evaluations.
 
-    Two interchangeable clients get 0 each.
+    Two clients of which one is enough get 0 each.
     """
     all_ = frozenset(players)
     value = game(all_)
