@@ -1,4 +1,4 @@
-"""What free riders earn, with and without `Unsent`: the tables of docs/rffl.md.
+"""What free riders earn, with and without `Unsent` and `Challenge`: the tables of docs/rffl.md.
 
 python benchmarks/free_riders.py [--seeds 5] [--first 0] [--algorithms NAME ...] [--rows NAME ...]
 
@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from phalanx import Record, Run, Until, simulate
 from phalanx.aggregators import Median
-from phalanx.algorithms import RFFL, AsyncRFFL, FedAvg, Quorum, Rewarded, Unsent
+from phalanx.algorithms import RFFL, AsyncRFFL, Challenge, FedAvg, Quorum, Rewarded, Unsent
 from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Scheduled, Sybils
 from phalanx.attacks.attack import AttackTraits, Forged, Knowledge, Remembering, Update
 from phalanx.core import Algorithm
@@ -37,16 +37,24 @@ from phalanx.simulation import Lognormal
 from phalanx.training import Evaluation
 
 SIZES = (4, 20, 50, 90, 120, 150, 180, 220, 270, 334)
+STRENGTH = 0.2  # of the shifts: the model has 2,410 entries only
 FAINT = 1e-8  # noise that only prevents an update of zero: a client that begins with none is paid nothing, forever
 
 ALGORITHMS: Mapping[str, Algorithm] = {
     "Rewarded": Rewarded(FedAvg(Median())),
     "Rewarded, Unsent": Rewarded(FedAvg(Median()), unsent=Unsent()),
+    "Rewarded, Challenge": Rewarded(FedAvg(Median()), challenge=Challenge(STRENGTH)),
+    "Rewarded, both": Rewarded(FedAvg(Median()), unsent=Unsent(), challenge=Challenge(STRENGTH)),
     "RFFL": RFFL(),
     "RFFL, Unsent": RFFL(unsent=Unsent()),
+    "RFFL, Challenge": RFFL(challenge=Challenge(STRENGTH)),
+    "RFFL, both": RFFL(unsent=Unsent(), challenge=Challenge(STRENGTH)),
     "AsyncRFFL": AsyncRFFL(),
+    "AsyncRFFL, Challenge": AsyncRFFL(challenge=Challenge(STRENGTH)),
     "Rewarded quorum": Rewarded(Quorum(FedAvg(Median()), 7)),
     "Rewarded quorum, Unsent": Rewarded(Quorum(FedAvg(Median()), 7), unsent=Unsent()),
+    "Rewarded quorum, Challenge": Rewarded(Quorum(FedAvg(Median()), 7), challenge=Challenge(STRENGTH)),
+    "Rewarded quorum, both": Rewarded(Quorum(FedAvg(Median()), 7), unsent=Unsent(), challenge=Challenge(STRENGTH)),
 }
 
 
@@ -100,6 +108,28 @@ class Changes(Remembering):
 
 
 @dataclass(frozen=True)
+class Back(Remembering):
+    """Goes back by the last change of what it was sent, and sends the change before, or a noisy copy, as well."""
+
+    of: tuple[int, ...] = ()
+    traits: ClassVar[AttackTraits] = AttackTraits(omniscient=True, remembers=True)
+
+    @override
+    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
+        sent = (*(update.memory if isinstance(update.memory, tuple) else ()), update.base)
+        changes = [b - a for a, b in pairwise(sent)]
+        noise = FAINT * torch.randn(update.base.shape, generator=rng)
+        if len(changes) < 2:
+            return Forged(noise, sent)
+        made = changes[-2]
+        if self.of:
+            made = torch.stack(
+                [row for i, row in zip(knowledge.clients, knowledge.honest, strict=True) if i in self.of]
+            ).mean(0)
+        return Forged(made - 0.1 * changes[-1] + noise, sent)
+
+
+@dataclass(frozen=True)
 class Stale(Remembering):
     """Trains in its first turns, and sends the last of these updates in all others."""
 
@@ -112,6 +142,13 @@ class Stale(Remembering):
         return Forged(sent, (turn + 1, sent))
 
 
+def _mean(knowledge: Knowledge | None, of: tuple[int, ...], otherwise: torch.Tensor) -> torch.Tensor:
+    """Return the mean of some honest updates of the step, or another update where there are none."""
+    known = () if knowledge is None else zip(knowledge.clients, knowledge.honest, strict=True)
+    rows = [row for i, row in known if i in of]
+    return torch.stack(rows).mean(0) if rows else otherwise
+
+
 @dataclass(frozen=True)
 class NoisyCopy(Attack):
     """Sends the mean of some honest updates of the round, with noise of `noise` times its length."""
@@ -122,8 +159,7 @@ class NoisyCopy(Attack):
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> torch.Tensor:
-        rows = [row for i, row in zip(knowledge.clients, knowledge.honest, strict=True) if i in self.of]
-        mean = torch.stack(rows).mean(0) if rows else update.delta
+        mean = _mean(knowledge, self.of, update.delta)
         noise = torch.randn(mean.shape, generator=rng)
         return mean + self.noise * mean.norm() / noise.norm() * noise
 
@@ -143,6 +179,8 @@ ATTACKS: Mapping[str, Attack] = {
     "cubes of the last change": Changes("cubes"),
     "half of the last change": Changes("half"),
     "last change, extrapolated": Changes("ratio"),
+    "goes back": Back(),
+    "mean of three, goes back": Back((5, 8, 9)),
     "its first update, always": Stale(1),
     "trains in one of two turns": Scheduled(LazyFreeRider(FAINT), every=2),
     "copy of the median client": Mimic(5),
@@ -162,7 +200,7 @@ def quotas(record: Record) -> dict[int, float]:
 
 def _shares(state: Mapping[str, Mapping[int, float]]) -> Mapping[int, float]:
     """Return the quota of each client that has one."""
-    if "quota" in state:
+    if state.get("quota"):
         return state["quota"]
     most = max(state["reputation"].values(), default=0.0) or 1.0
     return {i: r / most for i, r in state["reputation"].items()}
@@ -175,7 +213,7 @@ def correlation(honest: Sequence[float], other: Sequence[float]) -> float:
 
 
 def plan(algorithm: Algorithm) -> Run:
-    """Return the run: 30 rounds, or as many updates one by one."""
+    """Return the run: 30 rounds, as many updates one by one, or 300 quorums, in which a slow client answers 20 times."""
     n = len(SIZES) + 2
     run = Run(
         algorithm=algorithm, clients=len(SIZES), attack=RandomFreeRider(), additional_byzantine=2, partition=Sizes(),
@@ -183,7 +221,7 @@ def plan(algorithm: Algorithm) -> Run:
     )  # fmt: skip
     if algorithm.traits.synchronous:
         return run
-    return replace(run, until=Until(90 if isinstance(algorithm, Rewarded) else 30 * n), latency=Lognormal())
+    return replace(run, until=Until(300 if isinstance(algorithm, Rewarded) else 30 * n), latency=Lognormal())
 
 
 def main() -> None:

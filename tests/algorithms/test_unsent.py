@@ -123,7 +123,7 @@ def test_a_run_says_that_free_riders_are_rewarded_unless_they_are_not(algorithm)
     said = "a client that trains nothing and sends back the last change of its model agrees"
     assert any(said in remark for remark in promise(algorithm, Setting(8)).remarks)
     if isinstance(algorithm, AsyncRFFL):
-        return  # it has no such form
+        return  # it has no such form, but `Challenge`
     paid = dataclasses.replace(algorithm, unsent=UNSENT)
     assert not any(said in remark for remark in promise(paid, Setting(8)).remarks)
 

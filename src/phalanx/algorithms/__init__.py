@@ -10,6 +10,7 @@ from phalanx.algorithms.benign_clusters import BenignClusters
 from phalanx.algorithms.byzantine_cfl import AboveNoise, AtOnce, ByzantineCFL, IfUnlike
 from phalanx.algorithms.catalyst import Catalyst, Inverse
 from phalanx.algorithms.centrally_private import CentrallyPrivate
+from phalanx.algorithms.challenge import Challenge
 from phalanx.algorithms.clustered_fl import ClusteredFL, Relative
 from phalanx.algorithms.demoa import DeMoA
 from phalanx.algorithms.fedasync import FedAsync
@@ -64,6 +65,7 @@ __all__ = [
     "ByzantineCFL",
     "Catalyst",
     "CentrallyPrivate",
+    "Challenge",
     "ClusteredFL",
     "DeMoA",
     "Exponential",

@@ -32,13 +32,14 @@ import math
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from statistics import median
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
+from phalanx.algorithms.challenge import Asked, Challenge, proven_quotas
 from phalanx.algorithms.reputation import (
     Allocation,
     CumulativeClient,
@@ -90,6 +91,9 @@ class AsyncRFFLState(NamedTuple):
     threshold: float  # r_th of the last arrival
     verdicts: Mapping[int, Verdict]
     running: Running | None = None  # with more than `FEW` participants
+    asked: Asked = Asked()  # empty without `challenge`
+    proven: Mapping[int, float] = {}  # the factor of each quota; empty without `challenge`
+    quota: Mapping[int, float] = {}  # with what is proven; empty without `challenge`
 
 
 @dataclass(frozen=True)
@@ -106,9 +110,8 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         own: as in `RFFL`: "subtracted", "kept" or "replaced".
         aggregate: the rule for the others' last updates, with reputations as weights, with whose result an update is
             compared.
+        challenge: as in `RFFL`; costs a pass over all participants at each arrival.
     """
-
-    unsent: ClassVar[None] = None  # see above
 
     fade: Annotated[float, Meta(ge=0, lt=1, description="at 1 reputations would never leave zero")] = 0.8
     threshold: Annotated[float, Meta(ge=0, lt=1, description="it is a share of 1 / |R|")] = 1 / 3
@@ -117,11 +120,13 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
     allocation: Allocation = Whole()
     own: Own = "subtracted"
     aggregate: Aggregator = Mean()
+    challenge: Challenge | None = None
 
     @property
     @override
     def traits(self) -> Traits:
-        return super().traits._replace(synchronous=False, observed=("reputation", "threshold"))
+        observed = ("reputation", "threshold", *(("proven", "quota") if self.challenge else ()))
+        return super().traits._replace(synchronous=False, observed=observed)
 
     # Role: server
 
@@ -154,13 +159,16 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
             reputation={i: r / total for i, r in rest.items()},
             threshold=self.threshold / len(rest),
             verdicts={},
+            asked=state.asked.of(clients),
+            proven={i: p for i, p in state.proven.items() if i in clients},
+            quota={i: q for i, q in state.quota.items() if i in clients},
         )
         return self._kept_running(new), rest.keys()
 
     @override
     def download(self, state: AsyncRFFLState, client: int) -> Vector:
         """See `Algorithm`: w^(0) and all that the client was allocated."""
-        return state.accounts[client].paid
+        return state.asked.shifted(client, state.accounts[client].paid)
 
     @override
     def step(self, state: AsyncRFFLState, updates: Updates) -> tuple[AsyncRFFLState, Set[int]]:
@@ -191,7 +199,14 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
 
         w_g = state.model + r[i] * dw_i
         most = r.largest if isinstance(r, Shares) else max(r.values())
-        paid = account.paid + self._allocated(account, w_g, r[i] / most, r[i] * dw_i)
+        quota = r[i] / most
+        if self.challenge is not None:
+            asked = self.challenge.after(state.asked, (i,), delta[None], w_g, len(r))
+            proven = self.challenge.proven(asked, r)
+            quotas = proven_quotas({j: r_j / most for j, r_j in r.items()}, proven)
+            quota = quotas[i]
+            state = state._replace(asked=asked, proven=proven, quota=quotas)
+        paid = account.paid + self._allocated(account, w_g, quota, r[i] * dw_i)
         accounts = _changed(state.accounts, i, account._replace(seen=w_g, paid=paid))
         used = Verdict(True, r[i], r[i])
         if radius == 0:

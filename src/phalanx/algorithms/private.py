@@ -95,6 +95,8 @@ class Private(Noisy):
 
 def secretly(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     """Return the algorithm with noise that nobody can recompute, wherever in it noise is drawn."""
+    if (challenge := getattr(algorithm, "challenge", None)) is not None:
+        algorithm = replace(algorithm, challenge=replace(challenge, seed=None))  # type: ignore[type-var]
     if not isinstance(algorithm, Wrapper):
         return algorithm
     inner = secretly(algorithm.algorithm)

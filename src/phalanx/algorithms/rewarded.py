@@ -24,7 +24,7 @@ The server keeps two vectors for each client: its model, and the direction of it
 """
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -32,6 +32,7 @@ from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.algorithms.centrally_private import check_not_central
+from phalanx.algorithms.challenge import Asked, Challenge, proven_quotas
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
 from phalanx.algorithms.unsent import Earned, JudgedUpdate, Known, Unsent, quotas_of
 from phalanx.algorithms.wrapper import OuterStateWithoutVerdicts, StatefulWrapper
@@ -62,6 +63,8 @@ class RewardedState(OuterStateWithoutVerdicts):
     reputation: Mapping[int, float]  # in [0, 1]
     quota: Mapping[int, float]  # share of the server's model that each client gets, in [0, 1]
     known: Known = Known()  # empty without `unsent`
+    asked: Asked = Asked()  # empty without `challenge`
+    proven: Mapping[int, float] = field(default_factory=dict)  # the factor of each quota; empty without `challenge`
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,14 @@ class Rewarded(StatefulWrapper):
         allocation: of what a quota takes the largest entries.
         unsent: rewards only agreement on what a client could not know, which free riders do not have. None: a free
             rider is rewarded for sending back what it was sent.
+        challenge: rewards only clients that train on what they are sent. None: who copies others is rewarded.
     """
 
     fade: Annotated[float, Meta(ge=0, lt=1, description="at 1 reputations would never leave zero")] = 0.8
     sharpness: NonNegativeFloat = 1.0
     allocation: Allocation = Whole()
     unsent: Unsent | None = None
+    challenge: Challenge | None = None
 
     @override
     def __post_init__(self) -> None:
@@ -99,7 +104,7 @@ class Rewarded(StatefulWrapper):
     def traits(self) -> Traits:
         """See `Algorithm`: it shows reputations and quotas; quotas of parts of a model need its layout."""
         inner, parts = super().traits, not isinstance(self.allocation, Whole)
-        observed = (*inner.observed, "reputation", "quota")
+        observed = (*inner.observed, "reputation", "quota", *(("proven",) if self.challenge else ()))
         return inner._replace(observed=observed, knows_layout=inner.knows_layout or parts)
 
     # Role: server
@@ -114,6 +119,10 @@ class Rewarded(StatefulWrapper):
     @override
     def download(self, state: RewardedState, client: int) -> Vector:
         """See `Algorithm`: the client's own model, with its share of the server's."""
+        return state.asked.shifted(client, self._allocated(state, client))
+
+    def _allocated(self, state: RewardedState, client: int) -> Vector:
+        """Return the client's own model, with its share of the server's."""
         own, quota = state.accounts[client].own, state.quota[client]
         if quota >= 1:
             return state.model
@@ -136,9 +145,11 @@ class Rewarded(StatefulWrapper):
         """See `Algorithm`: reputations and models stay."""
         inner, ready = self.algorithm.part(state.inner, clients)
         accounts, known = {i: state.accounts[i] for i in clients}, state.known.of(clients)
+        asked = state.asked.of(clients)
         used = [account.used * account.latest for account in accounts.values() if account.latest is not None]
         total = sum(used, torch.zeros_like(state.total))
-        return self._rated(replace(state, inner=inner, accounts=accounts, total=total, known=known)), ready
+        state = replace(state, inner=inner, accounts=accounts, total=total, known=known, asked=asked)
+        return self._rated(state), ready
 
     @override
     def step(self, state: RewardedState, updates: Updates) -> tuple[RewardedState, Set[int]]:
@@ -148,8 +159,9 @@ class Rewarded(StatefulWrapper):
         for i, version, base, delta in rows:
             total = total - _used(accounts[i])
             kept = None if self.unsent is None else base
+            own = state.asked.unshifted(i, base + delta)
             accounts[i] = Account(
-                base + delta, accounts[i].average, accounts[i].judged, direction(delta), version=version, base=kept
+                own, accounts[i].average, accounts[i].judged, direction(delta), version=version, base=kept
             )
         decided = [i for i, verdict in inner.verdicts.items() if not verdict.waits]
         for i in decided:
@@ -160,7 +172,11 @@ class Rewarded(StatefulWrapper):
         for i, cosine in cosines.items():
             average, judged = Earned(accounts[i].average, accounts[i].judged).after(cosine, self.fade)
             accounts[i] = accounts[i]._replace(average=average, judged=judged)
-        return self._rated(replace(state, inner=inner, accounts=accounts, total=total, known=known)), ready
+        asked = state.asked
+        if self.challenge is not None:
+            asked = self.challenge.after(asked, updates.clients, updates.deltas, inner.model, len(accounts))
+        state = replace(state, inner=inner, accounts=accounts, total=total, known=known, asked=asked)
+        return self._rated(state), ready
 
     def _cosines(
         self,
@@ -176,15 +192,21 @@ class Rewarded(StatefulWrapper):
             return {i: _cosine(accounts[i], rest) for i, rest in others.items() if bool(rest.any())}, state.known
         known = self.unsent.seen(state.known, state.version, state.model)
         sent = {
-            i: JudgedUpdate(a.latest, a.used, a.version, a.base) for i, a in accounts.items() if a.latest is not None
+            i: JudgedUpdate(a.latest, a.used * state.proven.get(i, 1.0), a.version, a.base)
+            for i, a in accounts.items()
+            if a.latest is not None
         }
-        cosines = self.unsent.agreements(known, sent, decided)
+        cosines = self.unsent.agreements(known, sent, decided, copies=self.challenge is not None)
         return cosines, self.unsent.after(known, {i: sent[i] for i in decided if i in sent})
 
     def _rated(self, state: RewardedState) -> RewardedState:
         """Return the state with the reputations and quotas that follow from the accounts."""
         known = {i: Earned(a.average, a.judged).reputation(self.fade) for i, a in state.accounts.items()}
         reputation, ratios = quotas_of(known)
+        if self.challenge is not None:
+            proven = self.challenge.proven(state.asked, ratios)
+            ratios = proven_quotas(ratios, proven)
+            state = replace(state, proven=proven)
         quota = {i: ratio**self.sharpness for i, ratio in ratios.items()}
         return replace(state, reputation=reputation, quota=quota)
 

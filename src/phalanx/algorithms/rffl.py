@@ -52,6 +52,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.agreement import Agreement, ByClass
+from phalanx.algorithms.challenge import Asked, Challenge, proven_quotas
 from phalanx.algorithms.reputation import (
     Allocation,
     CumulativeClient,
@@ -89,6 +90,8 @@ class RFFLState(NamedTuple):
     agreement: Mapping[int, Agreement]  # with the others, in the last round
     verdicts: Mapping[int, Verdict]
     known: Known = Known()  # empty without `unsent`
+    asked: Asked = Asked()  # empty without `challenge`
+    proven: Mapping[int, float] = {}  # the factor of each quota; empty without `challenge`
 
     @property
     def reputable(self) -> frozenset[int]:
@@ -144,6 +147,7 @@ class RFFL(CumulativeClient[RFFLState]):
             not tested.
         unsent: pays for agreement with the others on what a participant could not know, which free riders do not have.
             None: by reputation, as in the paper, which a free rider has that sends back what it was sent.
+        challenge: pays participants that train on what they are sent. None: who copies others is paid, as in the paper.
     """
 
     fade: Annotated[float, Meta(ge=0, le=1)] = 0.8
@@ -158,12 +162,14 @@ class RFFL(CumulativeClient[RFFLState]):
     min_coherence: Annotated[float, Meta(ge=0), INFINITE] = 1.1
     agreement: ByClass | None = None
     unsent: Unsent | None = None
+    challenge: Challenge | None = None
 
     @property
     @override
     def traits(self) -> Traits:
         """See `Algorithm`: classes that are compared need the model's layout."""
-        client, observed = super().traits, ("reputation", "threshold", "probation", "quota", "coherence", "agreement")
+        client, proven = super().traits, ("proven",) if self.challenge else ()
+        observed = ("reputation", "threshold", "probation", "quota", "coherence", "agreement", *proven)
         return client._replace(observed=observed, knows_layout=client.knows_layout or self.agreement is not None)
 
     @classmethod
@@ -229,13 +235,15 @@ class RFFL(CumulativeClient[RFFLState]):
             agreement={},
             verdicts={},
             known=state.known.of(clients),
+            asked=state.asked.of(clients),
+            proven={i: p for i, p in state.proven.items() if i in clients},
         )
         return new, new.reputation.keys()
 
     @override
     def download(self, state: RFFLState, client: int) -> Vector:
         """See `Algorithm`: w^(0) and all that the client was allocated."""
-        return state.paid[client]
+        return state.asked.shifted(client, state.paid[client])
 
     @override
     def step(self, state: RFFLState, updates: Updates) -> tuple[RFFLState, Set[int]]:
@@ -265,6 +273,12 @@ class RFFL(CumulativeClient[RFFLState]):
         if self.unsent is not None:
             known = self._earned(self.unsent, state, updates, c)
             quota = {i: each for i, each in known.quotas(R, self.fade).items() if i in quota}
+        asked, proven = state.asked, state.proven
+        if self.challenge is not None:
+            w_g, of = state.model + dw_g, len(reputation)
+            asked = self.challenge.after(asked, updates.clients, updates.deltas, w_g, of)
+            proven = self.challenge.proven(asked, reputation)
+            quota = proven_quotas(quota, proven)
         new = RFFLState(
             version=state.version + 1,
             model=state.model + dw_g,
@@ -279,6 +293,8 @@ class RFFL(CumulativeClient[RFFLState]):
             agreement=agreement,
             verdicts=self._verdicts(state, round_, verdicts_of(updates, n, choice)),
             known=known,
+            asked=asked,
+            proven=proven,
         )
         return new, new.reputation.keys()
 
@@ -295,8 +311,8 @@ class RFFL(CumulativeClient[RFFLState]):
         known = unsent.seen(state.known, state.version, state.model)
         weights = (c.share.cpu() * norms(c.dw).cpu()).tolist()
         rows = zip(updates.clients, c.dw, weights, updates.versions, strict=True)
-        sent = {i: JudgedUpdate(dw_i, weight, version) for i, dw_i, weight, version in rows}
-        return unsent.judged(known, sent, updates.clients, self.fade)
+        sent = {i: JudgedUpdate(dw_i, weight * state.proven.get(i, 1.0), version) for i, dw_i, weight, version in rows}
+        return unsent.judged(known, sent, updates.clients, self.fade, copies=self.challenge is not None)
 
     def _agreed(
         self, state: RFFLState, updates: Updates, dw: Matrix

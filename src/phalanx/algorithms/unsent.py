@@ -137,18 +137,29 @@ class Unsent(CheckedFields):
             served={**known.served, **{i: (*known.served.get(i, ()), w)[-self.own :] for i, w in bases.items()}},
         )
 
-    def judged(self, known: Known, sent: Mapping[int, JudgedUpdate], clients: Collection[int], fade: float) -> Known:
+    def judged(
+        self,
+        known: Known,
+        sent: Mapping[int, JudgedUpdate],
+        clients: Collection[int],
+        fade: float,
+        *,
+        copies: bool = False,
+    ) -> Known:
         """Return what is known and earned after clients have been judged by their last updates; see `agreements`."""
-        earned = known.with_agreements(self.agreements(known, sent, clients), fade)
+        earned = known.with_agreements(self.agreements(known, sent, clients, copies=copies), fade)
         return self.after(earned, {i: sent[i] for i in clients})
 
-    def agreements(self, known: Known, sent: Mapping[int, JudgedUpdate], judged: Collection[int]) -> dict[int, float]:
+    def agreements(
+        self, known: Known, sent: Mapping[int, JudgedUpdate], judged: Collection[int], *, copies: bool = False
+    ) -> dict[int, float]:
         """Return c_i of each judged client; 0 for an update that is zero, known, or a copy.
 
         Args:
             known: before these updates.
             sent: the last update of each client, those judged among them.
             judged: the clients to judge.  Clients with whose updates nothing can be compared are left out.
+            copies: copies count as others do, since a `Challenge` tells who trained.
         """
         units = {i: u for i, one in sent.items() if (u := direction(one.delta)) is not None}
         ids = sorted(units)
@@ -163,7 +174,7 @@ class Unsent(CheckedFields):
         for i, basis in bases.items():
             A = found[start : start + len(basis), :m]
             start += len(basis)
-            agreements[i] = _agreement(found[:m, :m] - A.T @ A, w, ids.index(i))
+            agreements[i] = _agreement(found[:m, :m] - A.T @ A, w, ids.index(i), copies=copies)
         return agreements
 
     def _vectors(self, known: Known, client: int, one: JudgedUpdate) -> list[Vector]:
@@ -185,13 +196,14 @@ def _orthonormal(vectors: list[Vector], like: Matrix) -> Float[Tensor, "k d"]:
     return columns.T.to(like.dtype).contiguous()
 
 
-def _agreement(S: Float[Tensor, "m m"], w: Weights, i: int) -> float:
+def _agreement(S: Float[Tensor, "m m"], w: Weights, i: int, *, copies: bool) -> float:
     """Return c_i.
 
     Args:
         S: inner products of P_i u_k.
         w: weights of all k.
         i: the row of the client that is judged.
+        copies: see `Unsent.agreements`.
     """
     w = w.clone()
     w[i] = 0.0
@@ -200,7 +212,7 @@ def _agreement(S: Float[Tensor, "m m"], w: Weights, i: int) -> float:
     if length < NOTHING * float(w.sum()) ** 2:
         return 0.0
     part: float = float(along[i]) / math.sqrt(length)
-    return part * min(1.0, max(0.0, (1 - _copied(S, i)) / (1 - ALIKE)))
+    return part if copies else part * min(1.0, max(0.0, (1 - _copied(S, i)) / (1 - ALIKE)))
 
 
 def _copied(S: Float[Tensor, "m m"], i: int) -> float:

@@ -131,12 +131,12 @@ def predicted(algorithm: Algorithm[Any]) -> Iterator[str]:
     """Yield that a free rider is rewarded, if an algorithm or one within rewards agreement that can be predicted."""
     part: object = algorithm
     while isinstance(part, Algorithm):
-        if getattr(part, "unsent", ...) is None and getattr(part, "sharpness", 1.0) > 0:
-            settable = dataclasses.is_dataclass(part) and any(one.name == "unsent" for one in dataclasses.fields(part))
-            choice = "Set unsent to Unsent()" if settable else "Choose Rewarded(Quorum(...), unsent=Unsent())"
+        missing = [name for name in ("unsent", "challenge") if getattr(part, name, ...) is None]
+        if "challenge" in missing and getattr(part, "unsent", None) is None and getattr(part, "sharpness", 1.0) > 0:
+            choice = " and ".join(f"{name} to {name.title()}()" for name in missing)
             yield (
                 f"{type(part).__name__} rewards agreement, and a client that trains nothing and sends back the last "
-                f"change of its model agrees. {choice}, or reward only clients that are known to train."
+                f"change of its model agrees. Set {choice}, or reward only clients that are known to train."
             )
         part = getattr(part, "algorithm", None)
 

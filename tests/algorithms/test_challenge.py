@@ -1,0 +1,237 @@
+"""Secret shifts of downloads: answers by hand, those of who does not train by their distribution, and runs."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import pytest
+import torch
+from scipy.stats import kstest
+
+from phalanx import Run, Until, simulate
+from phalanx.aggregators import Median
+from phalanx.algorithms import RFFL, AsyncRFFL, Challenge, FedAvg, Permuted, Quorum, Rewarded, Unsent
+from phalanx.algorithms.challenge import Answers, Asked, proven_quotas
+from phalanx.algorithms.private import secretly
+from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Sybils
+from phalanx.attacks.attack import AttackTraits
+from phalanx.core import Setting
+from phalanx.models import MLP
+from phalanx.promises import promise
+from phalanx.rng import generator
+from phalanx.training import Evaluation
+
+D = 16
+PLAIN = Challenge(warmup=0, fade=1.0)
+
+
+def e(place, d=D):
+    """Return a unit vector."""
+    return torch.eye(d)[place]
+
+
+def answer(update, shift, common=None):
+    """Return a_i of one update."""
+    asked = PLAIN.after(Asked({0: shift}, {0: Answers(asked=1)}, common), (0,), update[None], torch.ones(D), 4)
+    return asked.answers[0].total
+
+
+def test_answers_by_hand():
+    assert answer(-e(0), 5 * e(0)) == 3.0, "sqrt(16) = 4, which is cut"
+    assert answer(-e(0) - e(1), e(0)) == pytest.approx(4 / 2**0.5)
+    assert answer(e(0) - 3 * e(1), 2 * e(0)) == pytest.approx(-4 / 10**0.5)
+    assert answer(7 * (e(0) - 3 * e(1)), 2 * e(0)) == pytest.approx(-4 / 10**0.5), "the length is of no matter"
+    assert answer(-e(0) - e(1) + 100 * e(2), e(0), 3 * e(2)) == pytest.approx(4 / 2**0.5), "what all do is taken out"
+    assert answer(0 * e(0), e(0)) == answer(2 * e(2), e(0), e(2)) == 0.0, "nothing is left of it"
+
+
+def test_answers_fade_and_are_measured_in_their_own_deviations():
+    two = Answers().after(1.0, 0.5).after(2.0, 0.5)
+    assert (two.total, two.squares, two.given) == (2.5, 1.25, 2)
+    assert two.z == pytest.approx(2.5 / 1.25**0.5)
+    assert Answers().z == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "z", "paid"), [(3, 9.0, 1.0), (4, 2.4, 0.0), (4, 2.75, 0.25), (9, 9.0, 1.0), (9, -9.0, 0.0)]
+)
+def test_what_is_proven(given, z, paid):
+    one = Answers(total=2 * z, squares=4.0, given=given)
+    assert Challenge(warmup=4).proven(Asked(answers={5: one}), [5, 6]) == {5: pytest.approx(paid), 6: 1.0}
+
+
+def test_quotas_are_over_the_largest_and_unchanged_if_nobody_has_proven_anything():
+    assert proven_quotas({0: 1.0, 1: 0.5, 2: 0.4}, {0: 0.0, 1: 0.5, 2: 1.0}) == {0: 0.0, 1: 0.625, 2: 1.0}
+    assert proven_quotas({0: 1.0, 1: 0.5}, {0: 0.0, 1: 0.0}) == {0: 1.0, 1: 0.5}
+
+
+def test_shifts_are_new_for_each_update_and_client_and_as_long_as_stated():
+    model = torch.arange(1.0, 1 + D)
+    asked, seen = Asked(), []
+    for _ in range(3):
+        asked = Challenge(strength=0.25).after(asked, (3, 8), torch.ones(2, D), model, 4)
+        seen += [*asked.shifts.values()]
+    lengths = [float(shift.norm()) for shift in seen]
+    assert lengths == pytest.approx([0.25 * float(model.norm())] * 6)
+    assert len({tuple(shift.tolist()) for shift in seen}) == 6
+    assert torch.equal(asked.unshifted(3, asked.shifted(3, model)), model + asked.shifts[3] - asked.shifts[3])
+    assert asked.shifted(5, model) is model
+    assert PLAIN.after(Asked(), (0,), torch.ones(1, D), torch.zeros(D), 4).shifts == {}, "nothing is a share of zero"
+    assert asked.of({8}).shifts.keys() == asked.of({8}).answers.keys() == {8}
+
+
+def test_the_order_of_updates_in_a_step_is_of_no_matter():
+    rows = torch.randn(4, D, generator=generator(0, "rows"))
+    first = PLAIN.after(Asked(), (0, 1, 2, 3), rows, torch.ones(D), 4)
+    turned = PLAIN.after(Asked(), (3, 2, 1, 0), rows.flip(0), torch.ones(D), 4)
+    once, again = (
+        PLAIN.after(first, c, r, torch.ones(D), 4) for c, r in (((0, 1), rows[:2]), ((1, 0), rows[:2].flip(0)))
+    )
+    assert torch.allclose(first.common, turned.common, atol=1e-6)
+    assert {i: a.total for i, a in once.answers.items()} == {i: a.total for i, a in again.answers.items()}
+
+
+# Who does not train
+
+
+def fixed(z, turn, rng):
+    """Return always the same."""
+    return torch.arange(1.0, 1 + 256)
+
+
+def noisy(z, turn, rng):
+    """Return an update with noise that nobody else has."""
+    return torch.ones(256) + 0.3 * torch.randn(256, generator=rng)
+
+
+def sparse(z, turn, rng):
+    """Return one entry, another one each turn: not at all normal."""
+    return torch.eye(256)[turn % 256]
+
+
+def stops(z, turn, rng):
+    """Return nothing once chance is good: the best that is known to be of help."""
+    return torch.zeros(256) if z > 2 else noisy(z, turn, rng)
+
+
+def grows(z, turn, rng):
+    """Return longer ones while chance is good, and others while it is not."""
+    return (10.0 if z > 0 else 0.1) * noisy(z, turn, rng) * (1 if z > 0 else -1)
+
+
+@pytest.mark.parametrize("sent", [fixed, noisy, sparse, stops, grows], ids=lambda one: one.__name__)
+def test_an_update_that_does_not_depend_on_its_download_proves_nothing(sent):
+    """By 600 clients of 40 answers each: how often one is paid at the end, and what its answers are like."""
+    challenge, model, rng = Challenge(sure=2.0, warmup=0), torch.ones(256), generator(1, "challenge test")
+    asked, clients, answers = Asked(), tuple(range(600)), list[float]()
+    for turn in range(41):
+        z = {i: asked.answers[i].z if turn else 0.0 for i in clients}
+        before = {i: one.total for i, one in asked.answers.items()}
+        rows = torch.stack([sent(z[i], turn, rng) for i in clients])
+        asked = challenge.after(asked, clients, rows, model, 600)
+        if turn:
+            answers += [one.total - 0.95 * before[i] for i, one in asked.answers.items()]
+    paid = sum(one.z > 2.0 for one in asked.answers.values()) / 600
+    chance = NormalDist().cdf(-2.0) * (2 if sent is stops else 1)
+    assert paid < chance + 3 * math.sqrt(chance / 600)
+    given = [a for a in answers if a]
+    assert abs(sum(given)) < 4 * math.sqrt(len(given))
+    assert kstest(given[:2000], "norm").pvalue > 1e-3
+
+
+def test_training_is_proven_on_a_quadratic_loss_and_more_of_it_by_more():
+    """Updates are steps of gradient descent: of noise by themselves, and back to the minimum."""
+    d, model, z = 64, torch.ones(64), []
+    for steps in (1, 5):
+        asked, rng = Asked(), generator(2, "training")
+        for _ in range(40):
+            w = torch.stack([asked.shifted(i, model) for i in range(4)])
+            rows = -(1 - 0.9**steps) * (w - torch.randn(4, d, generator=rng) - 1)
+            asked = PLAIN.after(asked, (0, 1, 2, 3), rows, 10 * model, 4)
+        z.append(min(one.z for one in asked.answers.values()))
+    assert z[0] > 5, z
+
+
+# In runs
+
+
+@dataclass(frozen=True)
+class NoisyMean(Attack):
+    """Sends the mean of three honest updates of the step, with noise of 0.3 of its length."""
+
+    @property
+    def traits(self):
+        return AttackTraits(omniscient=True)
+
+    def forge(self, update, knowledge, rng):
+        rows = [row for i, row in zip(knowledge.clients, knowledge.honest, strict=True) if i in (4, 5, 6)]
+        mean = torch.stack(rows).mean(0) if rows else update.delta
+        noise = torch.randn(mean.shape, generator=rng)
+        return mean + 0.3 * mean.norm() / noise.norm() * noise
+
+
+CHALLENGE = Challenge(strength=0.3, warmup=4)
+PLAN = Run(
+    clients=8, attack=RandomFreeRider(), additional_byzantine=2, model=MLP((16,)), evaluation=Evaluation(every=10000)
+)
+SYSTEMS = [
+    Rewarded(FedAvg(Median()), challenge=CHALLENGE),
+    Rewarded(FedAvg(Median()), unsent=Unsent(), challenge=CHALLENGE),
+    RFFL(challenge=CHALLENGE),
+    RFFL(unsent=Unsent(), challenge=CHALLENGE),
+    AsyncRFFL(challenge=CHALLENGE),
+    Rewarded(Quorum(FedAvg(Median()), 5), challenge=CHALLENGE),
+]
+FREE_RIDERS = [
+    RandomFreeRider(), LazyFreeRider(1e-8), Sybils(LazyFreeRider(1e-3)), Mimic(3), NoisyMean(), Rescale(0.0),
+]  # fmt: skip
+every_system = pytest.mark.parametrize("algorithm", SYSTEMS, ids=str)
+
+
+def the_run(algorithm, attack=FREE_RIDERS[0], steps=25, **fields):
+    steps = steps if algorithm.traits.synchronous else (8 * steps if isinstance(algorithm, AsyncRFFL) else 4 * steps)
+    return dataclasses.replace(PLAN, algorithm=algorithm, attack=attack, until=Until(steps), **fields)
+
+
+@every_system
+@pytest.mark.parametrize("attack", FREE_RIDERS, ids=str)
+def test_who_does_not_train_earns_nothing_and_who_does_is_paid(algorithm, attack):
+    record = simulate(the_run(algorithm, attack))
+    last = [step.state["quota"] for step in list(record.history)[-4:]]
+    quota = {i: sum(each.get(i, 0.0) for each in last) / len(last) for i in range(10)}
+    assert max(quota[8], quota[9]) <= 0.02
+    assert sorted(quota[i] for i in range(8))[4] > 0.3
+
+
+@pytest.mark.parametrize("algorithm", [one for one in SYSTEMS if getattr(one, "unsent", None) is None], ids=str)
+def test_nothing_changes_before_anybody_is_asked(algorithm):
+    run = dataclasses.replace(PLAN, algorithm=algorithm, until=Until(1))
+    asks = simulate(run).history[-1]
+    with pytest.warns(UserWarning, match="rewards agreement"):
+        never = simulate(dataclasses.replace(run, algorithm=dataclasses.replace(algorithm, challenge=None))).history[-1]
+    assert never.verdicts == asks.verdicts
+    assert never.state["reputation"] == asks.state["reputation"]
+    assert asks.state.keys() - never.state.keys() >= {"proven"}
+
+
+@every_system
+def test_real_clients_are_asked_what_nobody_can_compute(algorithm):
+    secret = secretly(Permuted(algorithm) if isinstance(algorithm, Rewarded) else algorithm)
+    inner = getattr(secret, "algorithm", secret) if isinstance(algorithm, Rewarded) else secret
+    assert inner.challenge == dataclasses.replace(CHALLENGE, seed=None)
+    first, again = (
+        inner.challenge.after(Asked(), (0,), torch.ones(1, D), torch.ones(D), 2).shifts[0] for _ in range(2)
+    )
+    assert not torch.equal(first, again)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [RFFL(), AsyncRFFL(), Rewarded(FedAvg()), Rewarded(Quorum(FedAvg(Median()), 5))], ids=str
+)
+def test_a_run_says_that_free_riders_are_rewarded_unless_it_asks(algorithm):
+    said = "a client that trains nothing and sends back the last change of its model agrees"
+    remark = next(remark for remark in promise(algorithm, Setting(8)).remarks if said in remark)
+    assert "challenge to Challenge()" in remark
+    asks = dataclasses.replace(algorithm, challenge=Challenge())
+    assert not any(said in remark for remark in promise(asks, Setting(8)).remarks)
