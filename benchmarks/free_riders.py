@@ -109,15 +109,16 @@ class Changes(Remembering):
 
 @dataclass(frozen=True)
 class Back(Remembering):
-    """Knows of `Challenge`: goes back by a tenth of the last change of what it was sent.
+    """Knows of `Challenge`: goes back by a tenth of the last change of what it was sent, or of the difference of two.
 
     It sends that with all earlier changes up to `turns`, or with the mean of honest updates of the step; it trains
-    until it has them.
+    until it has them.  In a pair it compares its download with that of the other attacker.
     """
 
     traits: ClassVar[AttackTraits] = AttackTraits(omniscient=True, remembers=True)
     turns: int = 6
     of: tuple[int, ...] = ()
+    paired: bool = False
 
     @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
@@ -126,6 +127,9 @@ class Back(Remembering):
             return Forged(update.delta, sent)
         last, earlier = sent[-1] - sent[-2], sent[-2] - sent[0]
         made = _mean(knowledge, self.of, earlier * last.norm() / earlier.norm().clamp(min=1e-12))
+        if self.paired and knowledge is not None:
+            others = [one.base for one in knowledge.colluders if one.client != update.client]
+            last = update.base - others[0] if others else last
         return Forged(made - 0.1 * last + FAINT * torch.randn(last.shape, generator=rng), sent)
 
 
@@ -182,6 +186,7 @@ ATTACKS: Mapping[str, Attack] = {
     "last change, extrapolated": Changes("ratio"),
     "goes back": Back(),
     "mean of three, goes back": Back(1, (5, 8, 9)),
+    "mean of three, compares downloads": Back(1, (5, 8, 9), paired=True),
     "its first update, always": Stale(1),
     "trains in one of two turns": Scheduled(LazyFreeRider(FAINT), every=2),
     "copy of the median client": Mimic(5),

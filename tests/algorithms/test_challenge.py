@@ -171,7 +171,7 @@ class NoisyMean(Attack):
         return mean + 0.3 * mean.norm() / noise.norm() * noise
 
 
-CHALLENGE = Challenge(strength=0.3, warmup=4)
+CHALLENGE = Challenge()
 PLAN = Run(
     clients=8, attack=RandomFreeRider(), additional_byzantine=2, model=MLP((16,)), evaluation=Evaluation(every=10000)
 )
@@ -181,7 +181,7 @@ SYSTEMS = [
     RFFL(challenge=CHALLENGE),
     RFFL(unsent=Unsent(), challenge=CHALLENGE),
     AsyncRFFL(challenge=CHALLENGE),
-    Rewarded(Quorum(FedAvg(Median()), 5), challenge=CHALLENGE),
+    Rewarded(Quorum(FedAvg(Median()), 5), challenge=Challenge(strength=0.3)),  # fewer answers prove as much
 ]
 FREE_RIDERS = [
     RandomFreeRider(), LazyFreeRider(1e-8), Sybils(LazyFreeRider(1e-3)), Mimic(3), NoisyMean(), Rescale(0.0),
@@ -219,7 +219,7 @@ def test_nothing_changes_before_anybody_is_asked(algorithm):
 def test_real_clients_are_asked_what_nobody_can_compute(algorithm):
     secret = secretly(Permuted(algorithm) if isinstance(algorithm, Rewarded) else algorithm)
     inner = getattr(secret, "algorithm", secret) if isinstance(algorithm, Rewarded) else secret
-    assert inner.challenge == dataclasses.replace(CHALLENGE, seed=None)
+    assert inner.challenge == dataclasses.replace(algorithm.challenge, seed=None)
     first, again = (
         inner.challenge.after(Asked(), (0,), torch.ones(1, D), torch.ones(D), 2).shifts[0] for _ in range(2)
     )

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from phalanx import Run, Until, simulate
-from phalanx.algorithms import RFFL, ByzantineCFL, ClusteredFL
+from phalanx.algorithms import RFFL, ByzantineCFL, Challenge, ClusteredFL
 from phalanx.data import PermutedLabels
 from phalanx.models import MLP
 from phalanx.report import render
@@ -18,7 +18,7 @@ JUNK = [
     5, [1], {"0": 5}, {0: [1, 2]}, {0: 1, 1: 0},
     {0: {"clients": [0, 1, 2], "alpha": [[1.0]], "decision": [1], "gap": "wide", "alpha_cross": {}, "mean": "long"}},
 ]  # fmt: skip
-ALGORITHMS = [ClusteredFL(min_round=2), RFFL(), ByzantineCFL(threshold=0.2)]
+ALGORITHMS = [ClusteredFL(min_round=2), RFFL(challenge=Challenge()), ByzantineCFL(threshold=0.2)]
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ is their algorithm.  The steps of a round are taken here whenever one participan
 * The share of the update is added to the server's model.  The participant is paid out of the changes of the server's
   model since its last payment: over one update of each participant, as much as a round pays.
 
-A participant that sends back the last change of its model predicts the others, and is paid.  `RFFL` pays by `Unsent`
-against that.  It does not help here: what arrives is served at once, so that little is left that nobody was sent.
+A participant that sends back the last change of its model predicts the others, and is paid, unless `challenge` is set.
+`Unsent`, by which `RFFL` can pay, does not help: what arrives is served at once, and little is left that is new.
 
 Participants that answer often have lower reputations, and those hardly follow sizes: docs/rffl.md has the correlations.
 

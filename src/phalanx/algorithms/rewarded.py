@@ -18,7 +18,8 @@ its own defence, weights, rounds or arrivals, and this one judges and rewards on
 * Nobody is excluded for a low reputation: who is not believed is filtered by the algorithm within, and gets nothing.
 
 That cosine pays who predicts the others' updates, and so free riders that send back the last change of the model.  With
-`unsent` it is that of `phalanx.algorithms.unsent`, taken on what a client could not know.
+`unsent` it is that of `phalanx.algorithms.unsent`, taken on what a client could not know.  With `challenge` only those
+are paid who train on what they are sent: `phalanx.algorithms.challenge`.
 
 The server keeps two vectors for each client: its model, and the direction of its last update.
 """
@@ -213,8 +214,9 @@ class Rewarded(StatefulWrapper):
     @override
     def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
         """See `Algorithm`: clients train on models of their own, and what they earn is not bounded."""
-        predicts = "predicts the aggregate" if self.unsent is None else "copies an update of the same step, with noise,"
-        earned = f"What clients earn is not bounded: a client that {predicts} is rewarded."
+        pays = "predicts the aggregate" if self.unsent is None else "copies an update of the same step"
+        back = ", and takes off what it knows of its shift," if self.challenge else ""
+        earned = f"What clients earn is not bounded: a client that {pays}{back} is rewarded."
         inner = super().pools(setting, state)
         return inner and tuple(replace(pool, bounds="share", beyond=earned) for pool in inner)
 

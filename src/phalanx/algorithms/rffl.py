@@ -33,10 +33,11 @@ far, and the client adds all updates that it has sent.  So a lost download or re
 effect on a model.
 
 Similarity is also predictability: a participant that sends back the last change of its model has a high reputation.
-With `unsent`, reputations still weigh and exclude, and payments are for what a participant could not know.
+With `unsent`, reputations still weigh and exclude, and payments are for what a participant could not know.  With
+`challenge` they are for participants that train on what they are sent.
 
-Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"`, `agreement` and
-`unsent`.
+Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"`, `agreement`,
+`unsent` and `challenge`.
 `docs/rffl.md` has their purpose, with numbers.
 """
 

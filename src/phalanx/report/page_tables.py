@@ -1,12 +1,13 @@
 """The numbers of the page: the comparison of runs, the tiles of a run, and the table of its clients."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from phalanx.report.client_ledger import BYZANTINE, HONEST, ClientLedger, attacked
 from phalanx.report.words import NONE, clock, describe, duration, percent
+from phalanx.runs.observed import observed
 from phalanx.runs.reports import Metric, Reported, metric_of
-from phalanx.runs.schema import DetectionCounts
+from phalanx.runs.schema import DetectionCounts, StepRecord
 from phalanx.wording import plural, visible
 
 COLUMNS = {
@@ -57,6 +58,7 @@ class Client:
     size: Cell
     share: Cell
     accuracy: Cell
+    paid: Cell | None  # the quota that the client has at the end; None where a run has no quotas
     accepted: int
     filtered: int
     invalid: int
@@ -169,11 +171,27 @@ def tiles(ledger: ClientLedger) -> tuple[tuple[str, Cell, str], ...]:
 
 def clients(ledger: ClientLedger) -> tuple[Client, ...]:
     """Return the table of clients."""
-    total = ledger.total
-    return tuple(_client(ledger, client, total) for client in ledger.clients)
+    total, paid = ledger.total, _paid(ledger.record.history)
+    return tuple(_client(ledger, client, total, paid) for client in ledger.clients)
 
 
-def _client(ledger: ClientLedger, client: int, total: float) -> Client:
+def _paid(history: Sequence[StepRecord]) -> dict[int, Cell]:
+    """Return the quotas of the last step that has any; empty where there are none."""
+    for step in reversed(history):
+        if quotas := observed(step, "quota"):
+            proven = observed(step, "proven") or {}
+            return {c: _quota(quota, proven.get(c)) for c, quota in quotas.items()}
+    return {}
+
+
+def _quota(quota: float | None, proven: float | None) -> Cell:
+    cell = _share(quota)
+    if proven is None or proven >= 1:
+        return cell
+    return replace(cell, text=f"{cell.text}, {'not' if proven <= 0 else 'partly'} proven", tone="bad")
+
+
+def _client(ledger: ClientLedger, client: int, total: float, paid: Mapping[int, Cell]) -> Client:
     about = ledger.clients[client]
     lied = about.reported is not None and about.size is not None and about.reported != about.size
     attack, truth = ledger.record.config.get("attack"), ledger.truth[client]
@@ -186,6 +204,7 @@ def _client(ledger: ClientLedger, client: int, total: float) -> Client:
         size=_cell(about.size, "{:,.0f}"),
         share=_share(ledger.weight[client] / total if total > 0 else None),
         accuracy=_share(ledger.accuracy.get(client)),
+        paid=paid.get(client, _share(None)) if paid else None,
         accepted=ledger.times["accepted", client],
         filtered=ledger.times["filtered", client],
         invalid=ledger.times["invalid", client],

@@ -30,6 +30,8 @@ FORMS: Mapping[str, Any] = {
     "norms": dict[int, dict[str, Any]],
     "similarity": dict[int, Alike],
     "reputation": dict[int, float | None],
+    "quota": dict[int, float | None],
+    "proven": dict[int, float | None],
     "threshold": float | None,
     "alpha_cross": float | None,
 }
