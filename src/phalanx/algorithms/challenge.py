@@ -18,12 +18,13 @@ do without the shift.  More steps and more examples add more; of the rate a_i is
 **What is bounded.**  All directions of e_i are equally probable, whatever else is known.  So the a_i of a client whose
 updates do not depend on the downloads that they answer are independent, symmetric, of variance at most one, and about
 normal: whatever it sends of other clients' updates, of the same step as well, and however much noise it adds.  At any
-time after `warmup` answers it is paid with probability Phi(-`sure`), 0.6 % by default.
+time after `warmup` answers it is paid with probability Phi(-`sure`), 0.6 % by default; at most twice that if it sends
+nothing more once it is ahead (Lévy's inequality).
 
 **What is not.**  A client can go back without training, by what it knows of its shift: the change between two of its
 downloads has the shift of the second, less that of the first, and so has the difference between the downloads of two
-clients.  `Unsent` pays nothing for changes of one's own downloads.  With both a client would have to take such a change
-off a copy of an update of the same step.  Others are paid no less for that: `p_i` is at most one.
+clients.  `Unsent` pays nothing for the last changes of one's own downloads.  With both a client has to take such a
+change off a copy of an update of the same step.  Others are paid no less for that: `p_i` is at most one.
 """
 
 import math
