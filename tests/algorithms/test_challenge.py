@@ -12,7 +12,7 @@ from scipy.stats import kstest
 from phalanx import Run, Until, simulate
 from phalanx.aggregators import Median
 from phalanx.algorithms import RFFL, AsyncRFFL, Challenge, FedAvg, Permuted, Quorum, Rewarded, Unsent
-from phalanx.algorithms.challenge import Answers, Asked, proven_quotas
+from phalanx.algorithms.challenge import Asked, ShiftAnswers, proven_quotas
 from phalanx.algorithms.private import secretly
 from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Sybils
 from phalanx.attacks.attack import AttackTraits
@@ -33,7 +33,7 @@ def e(place, d=D):
 
 def answer(update, shift, common=None):
     """Return a_i of one update."""
-    asked = PLAIN.after(Asked({0: shift}, {0: Answers(asked=1)}, common), (0,), update[None], torch.ones(D), 4)
+    asked = PLAIN.after(Asked({0: shift}, {0: ShiftAnswers(asked=1)}, common), (0,), update[None], torch.ones(D), 4)
     return asked.answers[0].total
 
 
@@ -47,17 +47,17 @@ def test_answers_by_hand():
 
 
 def test_answers_fade_and_are_measured_in_their_own_deviations():
-    two = Answers().after(1.0, 0.5).after(2.0, 0.5)
+    two = ShiftAnswers().after(1.0, 0.5).after(2.0, 0.5)
     assert (two.total, two.squares, two.given) == (2.5, 1.25, 2)
     assert two.z == pytest.approx(2.5 / 1.25**0.5)
-    assert Answers().z == 0.0
+    assert ShiftAnswers().z == 0.0
 
 
 @pytest.mark.parametrize(
     ("given", "z", "paid"), [(3, 9.0, 1.0), (4, 2.4, 0.0), (4, 2.75, 0.25), (9, 9.0, 1.0), (9, -9.0, 0.0)]
 )
 def test_what_is_proven(given, z, paid):
-    one = Answers(total=2 * z, squares=4.0, given=given)
+    one = ShiftAnswers(total=2 * z, squares=4.0, given=given)
     assert Challenge(warmup=4).proven(Asked(answers={5: one}), [5, 6]) == {5: pytest.approx(paid), 6: 1.0}
 
 

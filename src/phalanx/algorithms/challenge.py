@@ -43,7 +43,7 @@ from phalanx.rng import Entropy, numpy_generator
 MOST = 3.0  # one answer that is forged would be worth up to sqrt(d)
 
 
-class Answers(NamedTuple):
+class ShiftAnswers(NamedTuple):
     """The answers of a client so far."""
 
     total: float = 0.0  # sum fade^k a_i
@@ -51,9 +51,9 @@ class Answers(NamedTuple):
     given: int = 0
     asked: int = 0  # how many shifts there were
 
-    def after(self, a_i: float, fade: float) -> "Answers":
+    def after(self, a_i: float, fade: float) -> "ShiftAnswers":
         """Return them after one more."""
-        return Answers(fade * self.total + a_i, fade**2 * self.squares + 1, self.given + 1, self.asked)
+        return ShiftAnswers(fade * self.total + a_i, fade**2 * self.squares + 1, self.given + 1, self.asked)
 
     @property
     def z(self) -> float:
@@ -65,7 +65,7 @@ class Asked(NamedTuple):
     """What clients are asked and have answered; see `Challenge`."""
 
     shifts: Mapping[int, Vector] = {}  # of the next download of each client
-    answers: Mapping[int, Answers] = {}
+    answers: Mapping[int, ShiftAnswers] = {}
     common: Vector | None = None  # o
     heard: int = 0  # how many updates that is the mean of
 
@@ -116,7 +116,7 @@ class Challenge(CheckedFields):
         answers, shifts = dict(asked.answers), dict(asked.shifts)
         length = self.strength * float(norms(model[None])[0])
         for i, u_i in zip(clients, updates, strict=True):
-            one = answers.get(i, Answers())
+            one = answers.get(i, ShiftAnswers())
             if i in shifts:
                 one = one.after(_answer(u_i, shifts.pop(i), asked.common), self.fade)
             if length > 0:
@@ -133,7 +133,7 @@ class Challenge(CheckedFields):
 
     def proven(self, asked: Asked, clients: Collection[int]) -> dict[int, float]:
         """Return p_i of each client."""
-        answers = {i: asked.answers.get(i, Answers()) for i in clients}
+        answers = {i: asked.answers.get(i, ShiftAnswers()) for i in clients}
         return {
             i: min(1.0, max(0.0, one.z - self.sure)) if one.given >= self.warmup else 1.0 for i, one in answers.items()
         }
