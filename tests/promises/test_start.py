@@ -197,12 +197,12 @@ def test_clusters_can_hold_all_attackers():
     (remark,) = remarks(ClusteredFL(aggregate=Median(), preprocess=Truncate.as_published(0.25, 0.45)), EQUAL)
     assert "5 attackers of 20 clients can be in one cluster. Set scope" in remark
     (remark,) = remarks(ClusteredFL(aggregate=Median(), preprocess=Truncate(0.25, 0.45, "subset")), EQUAL)
-    assert remark.startswith("A cluster of 1 is lost: 1 attacker of 1 client")
+    assert remark.startswith("A cluster of fewer than 12 is lost: 5 attackers of 11 clients")
 
 
 def test_a_benign_cluster_can_be_too_small():
     (remark,) = remarks(ByzantineCFL(aggregate=Median(), preprocess=SUBSET), EQUAL)
-    assert remark.startswith("A benign cluster of 11 is lost: 5 attackers of 11 clients")
+    assert remark.startswith("A benign cluster of fewer than 15 is lost: 5 attackers of 14 clients")
 
 
 def test_rounds_drawn_at_random_have_a_probability():

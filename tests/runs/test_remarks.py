@@ -8,7 +8,7 @@ import torch
 
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Krum, Median, TrimmedMean
-from phalanx.algorithms import ByzantineCFL, Catalyst, FedAvg, Quorum
+from phalanx.algorithms import AboveNoise, ByzantineCFL, Catalyst, FedAvg, PerCluster, Quorum
 from phalanx.attacks import LabelFlip, ReportSize, Together
 from phalanx.cli.terminal import complaints
 from phalanx.core import InfeasibleError
@@ -24,6 +24,7 @@ from phalanx.simulation import Deadline, Late, Lognormal
 from phalanx.weighting import Truncate, truncation_bound
 
 SMALL = Run(clients=12, model=MLP((8,)), training=LocalSGD(batch_size=50), until=Until(3))
+THRESHOLD = {FedAvg: {}, ByzantineCFL: {"threshold": AboveNoise()}}
 LIE = Together(ReportSize(10**6), LabelFlip(0, 1))
 
 
@@ -77,6 +78,49 @@ def test_virtual_time_passes_in_lost_rounds(then):
     assert record.summary.steps == 8
     assert lost
     assert record.history[-1].version == (8 - len(lost) if then == "skip" else 8)
+
+
+NEEDS = "needs the answers of at least 5 of 12 clients. If fewer come, raise the deadline, let late answers count by"
+
+
+@pytest.mark.filterwarnings("ignore:A (benign )?cluster of fewer than 5 is lost")
+@pytest.mark.parametrize("kind", [FedAvg, ByzantineCFL])
+def test_a_run_that_loses_its_rounds_says_how_many_answers_its_promise_needs(kind):
+    """Some 3 of 12 honest clients answer in time, and two attackers could hold too much of fewer than 5."""
+    plan = dataclasses.replace(
+        SMALL,
+        algorithm=kind(aggregate=Median(), preprocess=Truncate(2 / 12, 0.4), **THRESHOLD[kind]),
+        latency=Lognormal(each_turn=True),
+        deadline=Deadline(0.7),
+        until=Until(40),
+    )
+    said = " ".join(Federation(plan).promise.text)
+    assert "Sets of fewer than 5 are not aggregated." in said, "before it"
+    assert NEEDS in said
+    record = simulate(plan)
+    assert record.summary.status == "failed"
+    assert record.summary.promise.text == Federation(plan).promise.text
+    (remark,) = [remark for remark in record.summary.remarks if remark.startswith("5 rounds in a row were lost. ")]
+    assert NEEDS in remark
+    assert NEEDS in record.summary.error
+    late = simulate(dataclasses.replace(plan, deadline=Deadline(0.7, grace=1)))
+    assert late.summary.status == "finished"
+    assert record.history[-1].version < 3
+    assert late.history[-1].version > 20
+    assert late.summary.promise.f == record.summary.promise.f == 2
+
+
+@pytest.mark.filterwarnings("ignore:A cluster of fewer than 5 is lost")
+def test_clusters_that_are_too_small_without_a_deadline_need_more_clients_in_a_round():
+    algorithm = PerCluster(FedAvg(Median(), Truncate(2 / 12, 0.4)))
+    plan = dataclasses.replace(SMALL, algorithm=algorithm, participation=0.5)
+    needs = Federation(plan).promise.needs
+    assert needs == (
+        "A cluster needs the answers of at least 5 of 6 clients. "
+        "If fewer come, raise min_part_size, and have all clients take part in each round."
+    )
+    full = dataclasses.replace(SMALL, algorithm=FedAvg(Median(), Truncate(2 / 12, 0.4)))
+    assert Federation(full).promise.needs == "", "nobody is missing"
 
 
 def test_what_can_never_begin_is_refused():

@@ -7,7 +7,17 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from phalanx.aggregators.influence import Influence, audited
-from phalanx.core import ROUND_LOST, Algorithm, AnyState, InfeasibleError, Setting, StalledError, Updates, Vector
+from phalanx.core import (
+    ROUND_LOST,
+    Algorithm,
+    AnyState,
+    InfeasibleError,
+    Setting,
+    StalledError,
+    TooFewError,
+    Updates,
+    Vector,
+)
 from phalanx.engine.at_start import promised
 from phalanx.engine.connection import Arrivals, Intermittent, Prefetching, Resumable, Revealing, Suspending, Transport
 from phalanx.engine.guard import Sent
@@ -20,6 +30,7 @@ from phalanx.promises import Promise, watched
 from phalanx.wording import plural
 
 S = TypeVar("S", bound=AnyState)
+NOTED = 5  # lost rounds in a row of which a run says what its promise needs
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +224,13 @@ class ServerLoop(Generic[S]):
             self.watched, self.promise = now.in_step, now
             self.remarks = (*self.remarks, f"After clients have joined: {now.sentence}")
 
+    def _needs(self) -> str:
+        """Return how many answers the promise needs in a round, and what brings them; "" if any number does."""
+        try:
+            return self._promised(len(self.ledger.enrolled)).needs
+        except InfeasibleError:
+            return ""
+
     def resume(self, snapshot: Snapshot[S]) -> S:
         """Return the state of a snapshot, and restore the rest of the run."""
         resumable(self.transport).restore(snapshot.transport)
@@ -321,7 +339,7 @@ class ServerLoop(Generic[S]):
             with audited(self.settings.influence) as found, watched(self._left()) as shares:
                 new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
-            return self._lose(state, updates, str(error))
+            return self._lose(state, updates, error)
         self.influences, self.shares = tuple(found), (*self.shares, *shares)
         if new.version != state.version:
             self.lost_in_a_row = 0
@@ -349,9 +367,16 @@ class ServerLoop(Generic[S]):
             self.report(state)
             raise
 
-    def _lose(self, state: S, updates: Updates, why: str) -> tuple[S, Updates | None]:
+    def _lose(self, state: S, updates: Updates, error: InfeasibleError) -> tuple[S, Updates | None]:
         """Return the state after a round that was lost, and its updates if it counts as a step."""
-        self.lost_in_a_row, self.why_lost = self.lost_in_a_row + 1, why
+        self.lost_in_a_row, self.why_lost = self.lost_in_a_row + 1, (why := str(error))
+        if isinstance(error, TooFewError) and self.lost_in_a_row >= (
+            noted := min(NOTED, self.settings.lost_rounds.most)
+        ):
+            needs = self._needs()
+            self.why_lost += f" {needs}" if needs else ""
+            if needs and self.lost_in_a_row == noted:
+                self.remarks = (*self.remarks, f"{plural(noted, 'round')} in a row were lost. {needs}")
         new, ready = self.algorithm.lose_round(state, updates, why)
         self.waiting = self.waiting | ready
         if self.settings.lost_rounds.then == "skip":

@@ -31,6 +31,7 @@ class Bound:
         share: the largest share of the weight that any f clients hold.
         tolerance: that of the rule.
         by: "construction" if it follows from the settings; "audit" if smaller sets are not aggregated.
+        least: number of clients of the smallest set that is aggregated.
     """
 
     pool: Pool
@@ -38,6 +39,7 @@ class Bound:
     share: Fraction
     tolerance: Tolerance
     by: Literal["construction", "audit"]
+    least: int
 
     @property
     def because(self) -> str:
@@ -45,7 +47,7 @@ class Bound:
         return (
             f"In each {self.pool.name} they hold at most {float(self.share):.3g} of the weight, and "
             f"{self.tolerance.limit} is tolerated: {_bounded(self)}."
-            + (" Smaller sets are not aggregated." if self.by == "audit" else "")
+            + (f" Sets of fewer than {self.least} are not aggregated." if self.least > self.pool.smallest else "")
         )
 
 
@@ -66,6 +68,7 @@ class Promise:
         unlikely: see `likely`.
         remarks: what a run warns of at its start, a sentence each: promises that were asked for and are not given, and
             attackers that stop the run by silence.
+        needs: how many answers an aggregation needs, and what brings them, in words; "" if any number does.
     """
 
     f: int
@@ -78,6 +81,7 @@ class Promise:
     likely: int | None = None
     unlikely: Fraction = Fraction(0)
     remarks: tuple[str, ...] = field(default=(), compare=False)
+    needs: str = field(default="", compare=False)
 
     @property
     def sentence(self) -> str:
@@ -99,6 +103,7 @@ class Promise:
     def text(self) -> tuple[str, ...]:
         """The promise in words, with its reasons and limits; a sentence or two each."""
         found = [self.sentence, *(bound.because for bound in self.bounds), *self.missing[0 if self.f else 1 :]]
+        found += [self.needs] if self.needs else []
         limits = self.beyond if not self.f else (*self.beyond, "Accuracy is not promised.")
         return tuple(dict.fromkeys((*found, *limits)))
 
@@ -151,7 +156,8 @@ def promise(algorithm: Algorithm[Any], setting: Setting, *, f: int | None = None
     missing = said if asked is not None and found < asked else ()
     said_beyond = dict.fromkeys((*(pool.beyond for pool in pools if pool.beyond), *_alike(pools[0], setting)))
     beyond = tuple(one for one in said_beyond if not any(one != more and one in more for more in said_beyond))
-    return Promise(found, setting.clients, bounds, missing, beyond, in_step, failure, likely, unlikely, said)
+    needs = _needs(bounds, setting) if algorithm.traits.synchronous else ""
+    return Promise(found, setting.clients, bounds, missing, beyond, in_step, failure, likely, unlikely, said, needs)
 
 
 def _nothing(
@@ -242,7 +248,22 @@ def _bound(pool: Pool, setting: Setting, f: int, by: Literal["construction", "au
     """Return what is promised of a pool that tolerates f attackers."""
     sizes = list(_reachable(pool, setting)) or [pool.full]
     q = next(q for q in (*sizes, pool.full) if _keeps(pool, setting, f, q))
-    return Bound(pool, f, _share(pool, setting, f, q), tolerance(pool, q), by)
+    return Bound(pool, f, _share(pool, setting, f, q), tolerance(pool, q), by, q)
+
+
+def _needs(bounds: tuple[Bound, ...], setting: Setting) -> str:
+    """Return how many answers an aggregation of a round needs, and what brings them; "" if any number does."""
+    held = [bound for bound in bounds if bound.least > bound.pool.smallest]
+    if not held:
+        return ""
+    bound = max(held, key=lambda bound: bound.least)
+    pool, remedy = bound.pool, bound.pool.larger
+    if setting.lossy:
+        remedy = (
+            "raise the deadline, let late answers count by deadline.grace, or choose Quorum, which waits for enough"
+        )
+    needed = f"A {pool.name} needs the answers of at least {bound.least} of {plural(pool.full, 'client')}."
+    return f"{needed} If fewer come, {remedy}."
 
 
 def _failure(pool: Pool, setting: Setting, f: int) -> Fraction:

@@ -1,6 +1,7 @@
 """What a run warns of at its start, and what it refuses."""
 
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from math import floor
 from typing import Any
@@ -277,8 +278,10 @@ def _subset(preprocess: Truncate, sizes: Sizes, whole: Pool, *, lossy: bool) -> 
         yield f"The clients of a {whole.name} of {whole.full} weigh the same, without a guarantee: {why}"
         return
     f, then = preprocess.attackers(len(sizes)), "is lost" if preprocess.infeasible == "hold" else "is not weighted"
-    if (size := _least(whole)) < whole.full and (why := _unbounded(preprocess, sizes, size)):
-        yield f"A {whole.name} of {size} {then}: {why}"
+    smaller = range(_least(whole), whole.full)
+    least = _least(whole) + bisect_left(smaller, True, key=lambda q: not _unbounded(preprocess, sizes, q))
+    if least > _least(whole):
+        yield f"A {whole.name} of fewer than {least} {then}: {_unbounded(preprocess, sizes, least - 1)}"
     if lossy and f and (why := _unbounded(preprocess, sizes, whole.full - f)):
         yield f"If {f} of {plural(whole.full, 'client')} stay silent, the round {then}: {why}"
     if lossy and preprocess.drawn is not None:

@@ -95,7 +95,7 @@ def record_of(
         provenance=info.provenance,
         lines=len(history),
         config_digest=digest(plain(info.config)),
-        remarks=tuple(remark for step in history for remark in step.remarks),
+        remarks=tuple(dict.fromkeys(remark for step in history for remark in step.remarks)),
         promise=_promise(history),
         findings=info.findings,
     )
