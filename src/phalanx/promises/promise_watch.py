@@ -16,7 +16,18 @@ Owners = Sequence[int | Collection[int]]  # of each row, the client or the clien
 
 
 class PromiseError(TooFewError):
-    """An aggregation would break the promise of the run, and is not done."""
+    """An aggregation would break the promise of the run, and is not done.
+
+    Args:
+        message: why it would.
+        f: number of attackers that are promised to be tolerated.
+        rows: number of rows with a weight.
+        name: what the rows are, as in `Pool`.
+    """
+
+    def __init__(self, message: str, f: int = 0, rows: int = 0, name: str = "") -> None:
+        super().__init__(message)
+        self.f, self.rows, self.name = f, rows, name
 
 
 @dataclass
@@ -109,5 +120,8 @@ def _check(rule: Aggregator, f: int, share: float, weights: Sequence[float], nam
     limit = tolerance.limit if alike else "attackers only if all rows weigh the same"
     raise PromiseError(
         f"{plural(f, 'client')} could hold {share:.3g} of the weight of this {name} of {len(weights)}, and "
-        f"{rule.title} tolerates {limit}: the promise for {f} would be broken."
+        f"{rule.title} tolerates {limit}: the promise for {f} would be broken.",
+        f,
+        len(there),
+        name,
     )
