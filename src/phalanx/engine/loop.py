@@ -1,7 +1,7 @@
 """The loop between server and clients: one for simulation and deployment, for rounds and for arrivals."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -218,20 +218,23 @@ class ServerLoop(Generic[S]):
             self.least = min(self.least, self.watched)
             self.remarks = (*self.remarks, f"After clients have joined: {now.sentence}")
 
-    def _promise_of_the_rest(self, error: PromiseError) -> None:
-        """Say what as many clients promise as are left in a step that was held back, if it is less than ever before."""
+    def _promise_of_the_rest(self, broken: Sequence[PromiseError]) -> None:
+        """Say what the promise is of as many clients as are left where one is held back, if it is less than ever."""
+        for error in broken:
+            f, said = next(self._for_fewer(error.rows))
+            if f < self.least:
+                self.least = f
+                left = f"{plural(error.rows, 'client')} left in a {error.name}"
+                self.remarks = (*self.remarks, f"With {left}: {said} The promise for {error.f} holds such steps back.")
+
+    def _for_fewer(self, clients: int) -> Iterator[tuple[int, str]]:
+        """Yield what can be promised of some clients, in number of attackers and in words, the most first."""
         for f in range(self.least, -1, -1):
             try:
-                now = promised(self.algorithm, self.transport, error.rows, everyone, tolerate=f)
-            except InfeasibleError as why:
-                said = str(why)
-                continue
-            said = now.sentence
-            break
-        if f < self.least:
-            self.least = f
-            left = f"{plural(error.rows, 'client')} left in a {error.name}"
-            self.remarks = (*self.remarks, f"With {left}: {said} The promise for {error.f} holds such steps back.")
+                yield f, promised(self.algorithm, self.transport, clients, everyone, tolerate=f).sentence
+            except InfeasibleError as error:
+                if not f:
+                    yield 0, str(error)
 
     def resume(self, snapshot: Snapshot[S]) -> S:
         """Return the state of a snapshot, and restore the rest of the run."""
@@ -338,14 +341,15 @@ class ServerLoop(Generic[S]):
         """Return the state after a step, and its updates; None if they were lost and the step is tried again."""
         if self.own is not None:
             updates = replace(updates, reference=self._own_change(self.own, state))
+        broken = list[PromiseError]()  # those of a cluster do not stop the step
         try:
-            with audited(self.settings.influence) as found, watched(self._left()) as shares:
+            with audited(self.settings.influence) as found, watched(self._left(), broken) as shares:
                 new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
-            for broken in (error, error.__cause__):  # a cluster's is the cause of the step's
-                if isinstance(broken, PromiseError):
-                    self._promise_of_the_rest(broken)
+            self._promise_of_the_rest(broken)
             return self._lose(state, updates, str(error))
+        if self.algorithm.traits.synchronous:  # others wait for more answers
+            self._promise_of_the_rest(broken)
         self.influences, self.shares = tuple(found), (*self.shares, *shares)
         if new.version != state.version:
             self.lost_in_a_row = 0

@@ -36,24 +36,26 @@ class PromiseWatch:
 
     Args:
         f: number of clients, any, that are compared with what the rule tolerates.
-        shares: receives the largest share of the weight that f clients hold, for each call.
+        shares: receives the largest share of the weight that f clients hold, for each call that is done.
+        broken: receives why, for each call that is not done.
     """
 
     f: int
     shares: list[float] = field(default_factory=list)
+    broken: list[PromiseError] = field(default_factory=list)
 
 
 _WATCH: ContextVar[PromiseWatch | None] = ContextVar("phalanx_promise", default=None)
 
 
 @contextmanager
-def watched(f: int) -> Iterator[list[float]]:
+def watched(f: int, broken: list[PromiseError] | None = None) -> Iterator[list[float]]:
     """Check each call of `combine` in this context for any f clients; 0 checks nothing.
 
-    A call whose rule does not tolerate what f clients hold raises `PromiseError`.  The list receives the largest share
-    of the weight that f clients hold, of each call that is done.
+    A call whose rule does not tolerate what f clients hold raises `PromiseError`, which `broken` receives, too.  The
+    list that is yielded receives the largest share of the weight that f clients hold, of each call that is done.
     """
-    watch = PromiseWatch(f) if f else None
+    watch = PromiseWatch(f, broken=[] if broken is None else broken) if f else None
     token = _WATCH.set(watch)
     try:
         yield watch.shares if watch else []
@@ -89,7 +91,11 @@ def combine(
     if (watch := _WATCH.get()) is not None:
         used = weights.tolist() if weights is not None else [1.0] * len(owners)
         share = held(watch.f, used, owners)
-        _check(rule, watch.f, share, used, name)
+        try:
+            _check(rule, watch.f, share, used, name)
+        except PromiseError as error:
+            watch.broken.append(error)
+            raise
         watch.shares.append(share)
     return rule.explained(rows, weights, turn=turn, previous=previous)
 
