@@ -293,6 +293,47 @@ def test_a_robust_rule_within_clusters():
     assert close(AT_ONCE.download(state, 4) - before, [-1.0, 0.0], 0.2)
 
 
+@dataclasses.dataclass(frozen=True)
+class OtherwiseUnaudited(Median):
+    """A median in calls that are audited; in others what it is given, or no result if that is None."""
+
+    value: float | None = None
+
+    def __call__(self, deltas, weights=None, **options):
+        if self.value is None:
+            raise InfeasibleError("no result")
+        return torch.full_like(deltas[0], self.value)
+
+
+def test_what_is_called_without_an_audit_moves_no_model_and_gives_no_weight():
+    """The length of a mean and a trial of each part: they decide when a cluster is split, and nothing else."""
+
+    def run(rule, **options):
+        algorithm = ClusteredFL(aggregate=rule, **options)
+        state, _ = begin(algorithm, 8)
+        states = []
+        for t in range(5):
+            rows = [[2.0 if i < 4 else -2.0, 0.1 * i + 0.01 * t] for i in range(8)]
+            state, _ = algorithm.step(state, updates(rows))
+            states.append(state)
+        return states
+
+    def moved(states):
+        models = [[node.model.tolist() for node in state.tree.nodes] for state in states]
+        weights = [{i: (one.accepted, one.weight) for i, one in state.verdicts.items()} for state in states]
+        return models, weights, [state.clusters for state in states]
+
+    fixed = {"split_rounds": (2,)}
+    assert len(run(Median(), **fixed)[-1].clusters) == 2
+    assert moved(run(OtherwiseUnaudited(value=1e9), **fixed)) == moved(run(Median(), **fixed))
+
+    by_length = {"eps1": 0.5, "eps2": 1.0, "min_round": 1}
+    splits = [len(run(rule, **by_length)[-1].clusters) for rule in (Median(), OtherwiseUnaudited(value=1e9))]
+    assert splits == [2, 1], "it decides that"
+    trial = {**fixed, "memory": None}  # the length is that of the step then
+    assert moved(run(OtherwiseUnaudited(), **trial)) == moved(run(Median(), split_rounds=(99,), memory=None))
+
+
 def test_history_holds_all_that_figures_need():
     state, _ = once(AT_ONCE, OPPOSED)
     shown = json.loads(json.dumps(plain({name: getattr(state, name) for name in AT_ONCE.traits.observed})))

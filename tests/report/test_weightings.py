@@ -9,8 +9,10 @@ import report_records as records
 from report_records import alter, alter_step
 
 from phalanx import Run
-from phalanx.aggregators import Krum
+from phalanx.aggregators import Krum, Median
 from phalanx.algorithms import ByzantineCFL, FedAvg, FoolsGold
+from phalanx.core import Setting
+from phalanx.promises import promise
 from phalanx.report import render
 from phalanx.report.client_ledger import ClientLedger
 from phalanx.report.counterfactual import columns, rows, sentences
@@ -117,10 +119,14 @@ def test_nothing_to_truncate_says_why() -> None:
 
 
 def test_more_attackers_than_the_bound_is_for() -> None:
-    assert sentences(read(EVEN, byzantine=(1, 2, 3)))[-1] == (
-        "The bound is for alpha = 0.1, so for up to 2 Byzantine of 20 clients; here are 3, for whom it promises"
-        " nothing."
+    """It is of weights alone, of a truncation that the run may not use: a median of equal weights tolerates nine."""
+    w = read(EVEN, FedAvg(Median(), Ignore()), byzantine=(1, 2, 3))
+    assert promise(FedAvg(Median(), Ignore()), Setting(20, EVEN)).f == 9
+    assert sentences(w)[-1] == (
+        "U* is made for alpha = 0.1: truncation by it limits what 2 of 20 clients hold, and not what the 3 Byzantine"
+        " clients hold here."
     )
+    assert not any("promise" in sentence or "tolerate" in sentence for sentence in sentences(w))
     assert len(sentences(read(EVEN, byzantine=(1, 2)))) == 2
 
 

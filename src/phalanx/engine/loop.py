@@ -1,7 +1,7 @@
 """The loop between server and clients: one for simulation and deployment, for rounds and for arrivals."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -26,7 +26,7 @@ from phalanx.engine.observer import Observer, Progress
 from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Reference, ServerReference, Train, server_reference
 from phalanx.engine.settings import LoopSettings
-from phalanx.promises import Promise, watched
+from phalanx.promises import Promise, PromiseError, watched
 from phalanx.wording import plural
 
 S = TypeVar("S", bound=AnyState)
@@ -52,6 +52,7 @@ class Snapshot(Generic[S]):
         lost_in_a_row: rounds that were lost since the model changed.
         why_lost: the last of them.
         watched: number of clients that each aggregation is checked for.
+        least: number of attackers that as many clients tolerate as were left in the smallest step that was held back.
     """
 
     state: S
@@ -68,6 +69,7 @@ class Snapshot(Generic[S]):
     lost_in_a_row: int = 0
     why_lost: str = ""
     watched: int = 0
+    least: int = 0
 
 
 OnSnapshot = Callable[[Callable[[], Snapshot[Any]]], None]  # called before each step; its argument takes one
@@ -182,6 +184,7 @@ class ServerLoop(Generic[S]):
     influences: tuple[Influence, ...] = ()  # likewise
     why_lost: str = ""  # the last one that was lost
     watched: int = 0  # number of clients that each aggregation is checked for
+    least: int = 0  # number of attackers that the fewest clients tolerate of which a remark has said so
     promise: Promise | None = None  # for the next report
     shares: tuple[float, ...] = ()  # likewise
 
@@ -201,7 +204,8 @@ class ServerLoop(Generic[S]):
             raise InfeasibleError(f"No client can take part.{listed(self.ledger.report()[0])}")
         state, self.waiting = self.algorithm.init(model, sizes)
         self.promise = self._promised(sizes)
-        self.watched, self.remarks = self.promise.in_step, self.promise.remarks
+        self.watched = self.least = self.promise.in_step
+        self.remarks = self.promise.remarks
         for remark in self.remarks:
             warnings.warn(remark, stacklevel=3)
         self.ledger.enroll(sizes)
@@ -222,6 +226,7 @@ class ServerLoop(Generic[S]):
             return
         if now.in_step < self.watched:
             self.watched, self.promise = now.in_step, now
+            self.least = min(self.least, self.watched)
             self.remarks = (*self.remarks, f"After clients have joined: {now.sentence}")
 
     def _needs(self) -> str:
@@ -231,12 +236,30 @@ class ServerLoop(Generic[S]):
         except InfeasibleError:
             return ""
 
+    def _promise_of_the_rest(self, broken: Sequence[PromiseError]) -> None:
+        """Say what the promise is of as many clients as are left where one is held back, if it is less than ever."""
+        for error in broken:
+            f, said = next(self._for_fewer(error.rows))
+            if f < self.least:
+                self.least = f
+                left = f"{plural(error.rows, 'client')} left in a {error.name}"
+                self.remarks = (*self.remarks, f"With {left}: {said} The promise for {error.f} holds such steps back.")
+
+    def _for_fewer(self, clients: int) -> Iterator[tuple[int, str]]:
+        """Yield what can be promised of some clients, in number of attackers and in words, the most first."""
+        for f in range(self.least, -1, -1):
+            try:
+                yield f, promised(self.algorithm, self.transport, clients, everyone, tolerate=f).sentence
+            except InfeasibleError as error:
+                if not f:
+                    yield 0, str(error)
+
     def resume(self, snapshot: Snapshot[S]) -> S:
         """Return the state of a snapshot, and restore the rest of the run."""
         resumable(self.transport).restore(snapshot.transport)
         self.waiting, self.away = snapshot.waiting, snapshot.away
         self.step, self.attempt, self.lost_in_a_row = snapshot.step, snapshot.attempt, snapshot.lost_in_a_row
-        self.why_lost, self.watched = snapshot.why_lost, snapshot.watched
+        self.why_lost, self.watched, self.least = snapshot.why_lost, snapshot.watched, snapshot.least
         records = dict(snapshot.sent), dict(snapshot.ahead), dict(snapshot.failed)
         self.ledger = Ledger(self.ledger.guard, self.ledger.model, snapshot.enrolled, *records)
         if self.own is not None:
@@ -261,6 +284,7 @@ class ServerLoop(Generic[S]):
             self.lost_in_a_row,
             self.why_lost,
             self.watched,
+            self.least,
         )
 
     def report(self, state: S, updates: Updates | None = None) -> None:
@@ -335,11 +359,15 @@ class ServerLoop(Generic[S]):
         """Return the state after a step, and its updates; None if they were lost and the step is tried again."""
         if self.own is not None:
             updates = replace(updates, reference=self._own_change(self.own, state))
+        broken = list[PromiseError]()  # those of a cluster do not stop the step
         try:
-            with audited(self.settings.influence) as found, watched(self._left()) as shares:
+            with audited(self.settings.influence) as found, watched(self._left(), broken) as shares:
                 new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
+            self._promise_of_the_rest(broken)
             return self._lose(state, updates, error)
+        if self.algorithm.traits.synchronous:  # others wait for more answers
+            self._promise_of_the_rest(broken)
         self.influences, self.shares = tuple(found), (*self.shares, *shares)
         if new.version != state.version:
             self.lost_in_a_row = 0

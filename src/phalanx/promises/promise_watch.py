@@ -16,7 +16,18 @@ Owners = Sequence[int | Collection[int]]  # of each row, the client or the clien
 
 
 class PromiseError(TooFewError):
-    """An aggregation would break the promise of the run, and is not done."""
+    """An aggregation would break the promise of the run, and is not done.
+
+    Args:
+        message: why it would.
+        f: number of attackers that are promised to be tolerated.
+        rows: number of rows with a weight.
+        name: what the rows are, as in `Pool`.
+    """
+
+    def __init__(self, message: str, f: int = 0, rows: int = 0, name: str = "") -> None:
+        super().__init__(message)
+        self.f, self.rows, self.name = f, rows, name
 
 
 @dataclass
@@ -25,24 +36,26 @@ class PromiseWatch:
 
     Args:
         f: number of clients, any, that are compared with what the rule tolerates.
-        shares: receives the largest share of the weight that f clients hold, for each call.
+        shares: receives the largest share of the weight that f clients hold, for each call that is done.
+        broken: receives why, for each call that is not done.
     """
 
     f: int
     shares: list[float] = field(default_factory=list)
+    broken: list[PromiseError] = field(default_factory=list)
 
 
 _WATCH: ContextVar[PromiseWatch | None] = ContextVar("phalanx_promise", default=None)
 
 
 @contextmanager
-def watched(f: int) -> Iterator[list[float]]:
+def watched(f: int, broken: list[PromiseError] | None = None) -> Iterator[list[float]]:
     """Check each call of `combine` in this context for any f clients; 0 checks nothing.
 
-    A call whose rule does not tolerate what f clients hold raises `PromiseError`.  The list receives the largest share
-    of the weight that f clients hold, of each call that is done.
+    A call whose rule does not tolerate what f clients hold raises `PromiseError`, which `broken` receives, too.  The
+    list that is yielded receives the largest share of the weight that f clients hold, of each call that is done.
     """
-    watch = PromiseWatch(f) if f else None
+    watch = PromiseWatch(f, broken=[] if broken is None else broken) if f else None
     token = _WATCH.set(watch)
     try:
         yield watch.shares if watch else []
@@ -78,7 +91,11 @@ def combine(
     if (watch := _WATCH.get()) is not None:
         used = weights.tolist() if weights is not None else [1.0] * len(owners)
         share = held(watch.f, used, owners)
-        _check(rule, watch.f, share, used, name)
+        try:
+            _check(rule, watch.f, share, used, name)
+        except PromiseError as error:
+            watch.broken.append(error)
+            raise
         watch.shares.append(share)
     return rule.explained(rows, weights, turn=turn, previous=previous)
 
@@ -109,5 +126,8 @@ def _check(rule: Aggregator, f: int, share: float, weights: Sequence[float], nam
     limit = tolerance.limit if alike else "attackers only if all rows weigh the same"
     raise PromiseError(
         f"{plural(f, 'client')} could hold {share:.3g} of the weight of this {name} of {len(weights)}, and "
-        f"{rule.title} tolerates {limit}: the promise for {f} would be broken."
+        f"{rule.title} tolerates {limit}: the promise for {f} would be broken.",
+        f,
+        len(there),
+        name,
     )

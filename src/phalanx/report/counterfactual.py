@@ -62,7 +62,7 @@ def _base(w: Weightings) -> str:
 
 def sentences(w: Weightings) -> tuple[str, ...]:
     """Return sentences on the weights of the run, and on the actual or possible effect of truncation."""
-    return _usage(w), *_rule(w), _truncation(w), *_promise(w)
+    return _usage(w), *_rule(w), _truncation(w), *_beyond_bound(w)
 
 
 def _usage(w: Weightings) -> str:
@@ -122,11 +122,11 @@ def _named(who: Sequence[int], w: Weightings) -> str:
     return f"{noun[0].upper()}{noun[1:]}{'s' if len(who) > 1 else ''} {ids(who)}"
 
 
-def _promise(w: Weightings) -> Iterator[str]:
-    """Yield a sentence if there are more attackers than the bound is for."""
+def _beyond_bound(w: Weightings) -> Iterator[str]:
+    """Yield a sentence if there are more attackers than U* limits the weight of; the promise is another number."""
     meant = top(w.truncate.alpha, len(w.sizes))
     if len(w.byzantine) > meant and not isinstance(w.bound, InfeasibleError):
         yield (
-            f"The bound is for alpha = {w.truncate.alpha:g}, so for up to {meant:,} Byzantine of {w.count}; here are"
-            f" {len(w.byzantine):,}, for whom it promises nothing."
+            f"U* is made for alpha = {w.truncate.alpha:g}: truncation by it limits what {meant:,} of {w.count} hold, "
+            f"and not what the {len(w.byzantine):,} Byzantine clients hold here."
         )

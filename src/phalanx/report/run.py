@@ -138,7 +138,7 @@ def section(ledger: ClientLedger, style: Style, records: "Sequence[Record]", anc
 
 
 def _said(config: Mapping[str, Any], key: str) -> bool:
-    return config.get(key, []) != []
+    return bool(config.get(key, []) != [])
 
 
 def _pictures(ledger: ClientLedger, records: "Sequence[Record]", anchor: str) -> tuple[Picture, ...]:
