@@ -4,9 +4,9 @@ python benchmarks/consortium_sizes.py [--seeds 0 1] [--rows NAME ...]
 
 Digits are shared out by size, each site with its own mix of classes by a Dirichlet distribution of concentration 1, or
 with the same mix; another seed shares them out otherwise.  A perceptron of 32 hidden units trains for 20 rounds with
-the lowest cap, the best useful cap, and the first one above the band.  Each site in turn sends -1 or -1,000 times its
-update and reports a billion examples.  Accuracy in percent: of the mean by reported sizes, halfway between that and a
-constant answer (10), and of each cap without a liar and with the worst site and lie.
+the lowest cap, the best useful cap, the first one above the band, and the highest.  Each site in turn sends -1 or
+-1,000 times its update and reports a billion examples.  Accuracy in percent: of the mean by reported
+sizes, halfway between that and a constant answer (10), and of each cap without a liar and with the worst site and lie.
 """
 
 import argparse
@@ -73,10 +73,10 @@ def row(name: str, seed: int) -> str:
         algorithm=FedAvg(Mean(), AsReported()),
     )  # fmt: skip
     mean = accuracy(base)
-    tried = [found.points[0], *(p for p in [found.best] if p)]
+    tried = [found.points[0], *(p for p in [found.best] if p), found.points[-1]]
     tried += [p for p in found.points if found.useful and p.cap > found.useful[-1].cap][:1]
     cells = []
-    for point in {point.cap: point for point in tried}.values():
+    for _, point in sorted({point.cap: point for point in tried}.items()):
         weigh = Ignore() if point.cap == Fraction(1, K) else Truncate(1 / K, float(point.cap))
         run = replace(base, algorithm=FedAvg(TrimmedMean(float(point.cap)), weigh))
         lies = [Together(FALSE, Rescale(lie)) for lie in LIES]
