@@ -343,13 +343,14 @@ def test_a_frontier_says_where_the_useful_band_is(capsys, tmp_path):
     saved = ("--weights", "w.csv", "--picture", "p.svg")
     status, out, err = weights(capsys, "h.csv", "--frontier", *CLASSES, *saved)
     assert (status, err) == (0, "")
-    assert "The useful band is from 44 % to 47 %. At 44 % the clean error is 0.089, and 0.878 if UKA lies." in out
+    assert "The useful band is from 12.5 % to 30 %. At 30 % the clean error is 0.368, and 0.750 if UKA lies: " in out
+    assert "the lie leaves 50.5 % of the descent of a step." in out
     rows = {line.split()[0]: cells(line) for line in out.splitlines() if line.startswith((" UKA", " VHIO"))}
-    assert rows["UKA"] == ["UKA", "17,834", "51.7 %", "44.0 %", "0.878", "0.878", "12.5 %", "0.627"]
-    assert rows["VHIO"] == ["VHIO", "190", "0.6 %", "0.6 %", "0.096", "0.785", "12.5 %", "0.461"]
+    assert rows["UKA"] == ["UKA", "17,834", "51.7 %", "30.0 %", "0.750", "0.750", "12.5 %", "0.627"]
+    assert rows["VHIO"] == ["VHIO", "190", "0.6 %", "0.8 %", "0.370", "0.549", "12.5 %", "0.461"]
     assert "No lie of one site does more, whatever size it reports." in out
     rows = [*csv.DictReader(io.StringIO((tmp_path / "w.csv").read_text()))]
-    assert float(rows[0]["share"]) == pytest.approx(0.44, abs=1e-4)
+    assert float(rows[0]["share"]) == pytest.approx(0.3, abs=1e-4)
     assert (tmp_path / "p.svg").read_text().lstrip().startswith("<?xml")
 
 
@@ -360,6 +361,15 @@ def test_a_frontier_without_a_useful_band_says_so(capsys, tmp_path):
     assert not (tmp_path / "w.csv").exists()
     assert weights(capsys, "h.csv", "--frontier", *CLASSES, "--cost", "0.05")[0] == 0
     assert "There is no useful band: the clean error is at least 0.088, at a cap of 45 %, and 0.05 is allowed." in out
+    assert "useful band is" not in out
+
+
+def test_a_frontier_says_that_no_cap_withstands_a_site(capsys, tmp_path):
+    (tmp_path / "h.csv").write_text("client,n,x,y\na,900,700,200\nb,30,0,30\nc,20,20,0\nd,10,0,10\n")
+    saved = ("--classes", "x", "y", "--cost", "5", "--weights", "w.csv")
+    status, out, err = weights(capsys, "h.csv", "--frontier", *saved)
+    assert (status, "No cap is useful" in err) == (2, True)
+    assert "There is no useful band: the worst lie leaves none of the descent of a step at a cap of" in out
     assert "useful band is" not in out
 
 
@@ -376,7 +386,7 @@ def test_a_frontier_of_many_liars_says_what_was_not_tried(capsys, tmp_path):
     status, out, _ = weights(capsys, "h.csv", "--frontier", "--alpha", "0.1", "--cost", "3")
     assert status == 0
     assert "worst error, at least" in out
-    assert re.search(r"and at least 0\.\d+ if c31, c39, c38 and c37 lie\.", out)
+    assert re.search(r"and at least 0\.\d+ if c31, c39, c38 and c37 lie: the lie leaves at most \d", out)
     assert "the worst 4 sites lie" in out
     assert "Only the 40 heaviest sites, each with the heaviest others, were tried" in out
 

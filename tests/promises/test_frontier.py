@@ -43,8 +43,38 @@ def test_the_hospitals_are_as_published(found):
     assert at.clean == pytest.approx(0.088, abs=0.002)
     assert at.worst < 1
     assert set(found.reported.errors.values()) == {math.inf}
-    assert [float(point.cap) for point in found.useful] == [0.44, 0.45, 0.46, 0.47]
-    assert found.best in found.useful
+
+
+def test_what_is_useful_holds_for_trained_models(found):
+    """benchmarks/consortium.py: each liar leaves 79.3 % or more at caps of 0.125, 0.2 and 0.3, of a clean 92.0 to 94.4,
+    where a constant answer has 53.2; at 0.44 Aachen leaves 54.1 of 95.4.
+    """
+    useful = {float(point.cap) for point in found.useful}
+    assert useful >= {0.125, 0.2, 0.3}
+    assert not useful & {0.36, 0.4, 0.44}
+    assert float(found.best.cap) == 0.3 == max(useful)
+
+
+def test_a_useful_cap_leaves_half_of_the_descent(found):
+    """On f(x) = |x - target|^2 / 2, where the descent lemma is exact: worst step against clean step, both from 0."""
+    for point in found.points:
+        clean, worst = point.weighing.clean, point.weighing.worst
+        descent = [0.5 - error**2 / 2 for error in (worst, clean)]  # of f, over |target|^2
+        assert point.weighing.left == pytest.approx(descent[0] / descent[1])
+        assert (point in found.useful) == (descent[0] >= descent[1] / 2 and clean <= found.cost)
+
+
+def test_a_site_of_most_of_the_examples_leaves_no_useful_cap():
+    """benchmarks/consortium_sizes.py, "60 % and 7 equal", seed 0: the largest leaves 45.7 % where the mean has 88.9."""
+    counts = [[70, 103, 85, 77, 47, 94, 111, 68, 103, 106], [3, 7, 3, 2, 36, 8, 7, 16, 0, 0],
+              [4, 8, 1, 3, 16, 9, 5, 23, 10, 3], [13, 3, 5, 20, 6, 13, 6, 5, 5, 6], [30, 0, 2, 16, 2, 4, 9, 3, 7, 9],
+              [10, 6, 26, 9, 7, 2, 1, 10, 4, 7], [8, 6, 18, 3, 13, 13, 4, 11, 1, 5],
+              [4, 13, 2, 16, 18, 3, 2, 7, 9, 8]]  # fmt: skip
+    found = frontier([sum(row) for row in counts], counts)
+    assert (found.useful, found.best) == ((), None)
+    assert found.affordable
+    assert found.nearest == max(found.affordable, key=lambda point: point.weighing.left)
+    assert 0 < found.nearest.weighing.left < 0.5
 
 
 LIES = (-1.0, 1.0, 3.0, -1e3, 1e3, -1e6, 1e6)  # times the target
@@ -77,7 +107,7 @@ def test_a_false_size_gives_any_site_the_cap(found):
     """The smallest hospital does as much harm as one of 26,928 examples, and uniform weights ignore sizes."""
     N = np.asarray(SIZES)
     rows, target = _updates(N, HOSPITALS)
-    at = found.best.weighing
+    at = next(point.weighing for point in found.points if point.cap == Fraction(11, 25))
     for site in (5, 6, 7):
         reported = N.copy()
         reported[site] = 10**9
@@ -186,7 +216,7 @@ def test_sizes_that_are_alike_need_no_cap():
 def test_there_is_no_useful_band_if_nothing_is_cheap_enough(found):
     strict = frontier(SIZES, HOSPITALS, cost=0.05)
     assert (strict.useful, strict.best) == ((), None)
-    assert strict.cheapest.weighing.clean == found.cheapest.weighing.clean > 0.05
+    assert strict.nearest.weighing.clean == found.cheapest.weighing.clean > 0.05
 
 
 def test_the_same_file_gives_the_same_bits(found):
@@ -229,7 +259,7 @@ def test_the_picture_shows_what_was_computed(found, tmp_path):
     widths = [round(bar.get_width(), 6) for bar in bars.patches]
     assert widths[0] == round(SIZES[0] / sum(SIZES), 6)
     assert bars.get_yticklabels()[0].get_text() == names[0]
-    assert any("44 %" in text.get_text() for text in curve.texts)
+    assert any("30 %" in text.get_text() for text in curve.texts)
     figure.savefig(tmp_path / "a.png", dpi=100)
     figure.savefig(tmp_path / "a.svg")
     assert (tmp_path / "a.png").stat().st_size > 10_000

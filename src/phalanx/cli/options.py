@@ -11,7 +11,7 @@ from phalanx.installation import DATA_DIR
 
 PORT = 8000  # of the SuperLink, in `docs/deployment.md`
 ALPHA_STAR = 0.5  # default of `phalanx weights --alpha_star`
-COST = 0.1  # default of `phalanx weights --cost`
+COST = 0.5  # default of `phalanx weights --cost`
 DELTA = 0.05  # default of `phalanx weights --delta`
 
 
@@ -403,12 +403,14 @@ def weights() -> Parser:
     help_ = (
         "Try all caps on the weight of one site, or of --alpha of them, and show the clean error and the worst site. "
         "Both are relative errors of a trimmed mean of modelled updates: a site sends what its class counts say, with "
-        "noise that falls with its size. A liar sends what does most, and reports the size that does most."
+        "noise that falls with its size. A liar sends what does most, and reports the size that does most. A cap is "
+        "useful if a step under the worst lie surely lowers a smooth loss by at least half of what it does without: "
+        "1 - worst^2 is at least (1 - clean^2) / 2."
     )
     parser.add_to_group(group, "--frontier", action="store_true", help=help_)
     help_ = "Names of the columns, or keys, of the examples of each class; without them, sites are taken to be alike."
     parser.add_to_group(group, "--classes", nargs="+", metavar="NAME", help=help_)
-    help_ = f"Largest clean error of a useful cap; {COST} if not given."
+    help_ = f"Largest clean error of a useful cap; {COST} if not given, with three quarters of the descent left."
     parser.add_to_group(group, "--cost", type=float, metavar="ERROR", help=help_)
     group = parser.add_argument_group("If the file is only a random sample of the clients")
     help_ = "Does truncation at BOUND keep the promise for all clients?"

@@ -36,7 +36,7 @@ def show_frontier(reported: ReportedSizes, options: Options, console: Console) -
     liars = 1 if options.alpha is None else top(options.alpha, K)
     cost = COST if options.cost is None else options.cost
     found = frontier(reported.sizes, classes, liars=liars, cost=cost)
-    chosen = found.best or found.cheapest
+    chosen = found.nearest
     console.print(_caps(found))
     _say(console, _band(found, reported.names))
     if classes is None:
@@ -54,7 +54,7 @@ def show_frontier(reported: ReportedSizes, options: Options, console: Console) -
     if options.weights is not None:
         if found.best is None:
             raise InfeasibleError(
-                f"No cap is useful, so {options.weights} was not written. Allow a larger clean error by --cost, or "
+                f"No cap is useful, so {options.weights} was not written. See the sentence on the useful band, or "
                 "choose a cap of the table by --alpha and --alpha_star."
             )
         write_weights(options.weights, reported, np.minimum(reported.sizes, found.best.weighing.bound).tolist())
@@ -65,14 +65,16 @@ def _caps(found: Frontier) -> Table:
     liars = "the site" if found.liars == 1 else f"{found.liars} sites"
     table = _table(f"Caps on the weight of {'one site' if found.liars == 1 else liars}")
     worst = "worst error" if found.uniform.exact else "worst error, at least"
-    for heading in ("cap", "U*", "clean error", worst, "useful"):
+    for heading in ("cap", "U*", "clean error", worst, "descent left", "useful"):
         table.add_column(heading, justify="right")
     useful, best = found.useful, found.best
     kept = set(np.linspace(0, len(found.points) - 1, POINTS).round().astype(int).tolist())
     for index, point in enumerate(found.points):
-        if index in kept or point in useful:
+        if index in kept or point == best or point in (*useful[:1], *useful[-1:]):
             mark = "best" if point == best else "yes" if point in useful else ""
-            table.add_row(_cap(point), f"{point.weighing.bound:,}", *_errors(point.weighing), mark)
+            table.add_row(
+                _cap(point), f"{point.weighing.bound:,}", *_errors(point.weighing), _left(point.weighing), mark
+            )
     return table
 
 
@@ -80,20 +82,26 @@ def _band(found: Frontier, names: Sequence[str]) -> str:
     """Return in a sentence where the useful band is, or that there is none."""
     useful, best = found.useful, found.best
     if best is None:
-        least = found.cheapest
+        least = found.nearest
+        if not found.affordable:
+            return (
+                f"There is no useful band: the clean error is at least {least.weighing.clean:.3f}, at a cap of "
+                f"{_cap(least)}, and {found.cost:g} is allowed."
+            )
         return (
-            f"There is no useful band: the clean error is at least {least.weighing.clean:.3f}, at a cap of "
-            f"{_cap(least)}, and {found.cost:g} is allowed."
+            f"There is no useful band: the worst lie leaves {_left(least.weighing)} of the descent of a step at a cap "
+            f"of {_cap(least)}, where it leaves most, and half is needed. More sites, or sites more alike, would help."
         )
     weighing = best.weighing
     liars = _listed([shown(names[site], 40) for site in weighing.liars])
-    bound = "" if weighing.exact else "at least "
+    bound, most = ("", "") if weighing.exact else ("at least ", "at most ")
     whole = found.points.index(useful[-1]) - found.points.index(useful[0]) + 1
     gaps = ", with gaps" if len(useful) < whole else ""
     band = f"from {_cap(useful[0])} to {_cap(useful[-1])}{gaps}" if len(useful) > 1 else f"a single cap, {_cap(best)}"
     return (
         f"The useful band is {band}. At {_cap(best)} the clean error is {weighing.clean:.3f}, and "
-        f"{bound}{_error(weighing.worst)} if {liars} {'lies' if found.liars == 1 else 'lie'}."
+        f"{bound}{_error(weighing.worst)} if {liars} {'lies' if found.liars == 1 else 'lie'}: the lie leaves {most}"
+        f"{_left(weighing)} of the descent of a step."
     )
 
 
@@ -180,7 +188,8 @@ def _meaning(found: Frontier) -> str:
     return (
         "Errors are of modelled updates, relative to the update of all examples: a site sends its class proportions in "
         f"random directions, with noise of variance {NOISE**2:g} / n. {who} in each entry more, or less, than all "
-        f"others, whichever does most. {report} A mean has no bound. {worst}"
+        f"others, whichever does most. {report} A mean has no bound. {worst} Descent left: "
+        "(1 - worst^2) / (1 - clean^2), for a step on a smooth loss. A useful cap leaves half."
     )
 
 
@@ -191,6 +200,10 @@ def _rule(way: WeighingCost) -> str:
 
 def _errors(way: WeighingCost) -> tuple[str, str]:
     return _error(way.clean), _error(way.worst)
+
+
+def _left(way: WeighingCost) -> str:
+    return "none" if way.left <= 0 else percent(way.left)
 
 
 def _error(value: float | None) -> str:

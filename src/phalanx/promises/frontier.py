@@ -11,6 +11,11 @@ The worst that given liars can do is exact.  An entry of a trimmed mean does not
 farthest from the target if all liars send numbers beyond those of all others, either above or below.  A mean has no
 worst: its error grows with the lie.
 
+A small clean error is no sign that a cap helps: near one half it is smallest, and the worst error largest.  Both count,
+in the unit that training has.  For an L-smooth loss with gradient g, a step h / L in place of g / L lowers the loss by
+at least (|g|^2 - |h - g|^2) / 2L (descent lemma), so an error e leaves the part 1 - e^2 of what is sure without any.
+A cap is useful if a lie leaves half of what the cap itself leaves: 1 - worst^2 >= (1 - clean^2) / 2.
+
 Liars may report false sizes, too, and the largest are the worst: they leave every honest site its smallest share, and
 what these lose goes to the liars, beyond all others.  The proof: let f liars keep L, the f heaviest sites T, and all
 sites W = H(U) + L, where H(U) = sum of min(n, U) over the honest.  Truncation keeps T <= c W for the cap c, and T = c W
@@ -45,6 +50,7 @@ TRIED = 10_000  # rows in all the sets of liars that are tried for a cap; more t
 LARGEST = 10**15  # size; sums of 300 have less than 64 bits
 FINE = 10**9  # parts of an example, to which a bound of false sizes is exact
 STEP = Fraction(1, 100)  # between caps
+HALF = 0.5  # of the descent that a step guarantees: what a useful cap leaves under a lie
 
 
 class WeighingCost(NamedTuple):
@@ -68,6 +74,11 @@ class WeighingCost(NamedTuple):
     def worst(self) -> float:
         """The largest error of the sets of liars that were tried, whatever sizes they report: of all, if `exact`."""
         return max(self.errors.values())
+
+    @property
+    def left(self) -> float:
+        """The part of a clean step's guaranteed descent that the worst lie leaves; at most 0 if it leaves none."""
+        return (1 - self.worst**2) / (1 - self.clean**2) if self.clean < 1 else -inf
 
 
 class Modelled(NamedTuple):
@@ -97,13 +108,23 @@ class Frontier(NamedTuple):
 
     @property
     def useful(self) -> tuple[Point, ...]:
-        """The points that cost no more than `cost`; none if no cap is useful."""
-        return tuple(point for point in self.points if point.weighing.clean <= self.cost)
+        """The points that cost no more than `cost` and leave half of the descent if the worst site lies; maybe none."""
+        return tuple(point for point in self.affordable if point.weighing.left >= HALF)
 
     @property
     def best(self) -> Point | None:
-        """The useful point with the smallest error of the worst site; None if no cap is useful."""
-        return min(self.useful, key=lambda point: point.weighing.worst, default=None)
+        """The useful point with the smallest clean error; None if no cap is useful."""
+        return min(self.useful, key=lambda point: point.weighing.clean, default=None)
+
+    @property
+    def affordable(self) -> tuple[Point, ...]:
+        """The points that cost no more than `cost`."""
+        return tuple(point for point in self.points if point.weighing.clean <= self.cost)
+
+    @property
+    def nearest(self) -> Point:
+        """The best point; if there is none, of what is affordable the one that leaves most, or else the cheapest."""
+        return self.best or max(self.affordable, key=lambda point: point.weighing.left, default=self.cheapest)
 
     @property
     def cheapest(self) -> Point:
@@ -112,7 +133,7 @@ class Frontier(NamedTuple):
 
 
 def frontier(
-    sizes: Sequence[int], counts: Sequence[Sequence[int]] | None = None, *, liars: int = 1, cost: float = 0.1
+    sizes: Sequence[int], counts: Sequence[Sequence[int]] | None = None, *, liars: int = 1, cost: float = 0.5
 ) -> Frontier:
     """Return what each cap on the weight of few sites costs, and what the worst sites can do.
 
@@ -124,7 +145,7 @@ def frontier(
         counts: the number of examples of each class, by site; each row sums to the site's size. None: all sites are
             taken to hold the same mix, and only noise costs anything.
         liars: number of sites that may lie at once.
-        cost: largest clean error that is useful, above 0.
+        cost: largest clean error that is useful, above 0. The default leaves three quarters of the descent.
 
     Raises:
         ValueError: an argument is not as described, or there are more than 300 sites.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from phalanx.promises.frontier import Frontier
+from phalanx.promises.frontier import HALF, Frontier
 from phalanx.wording import plural, shown
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def _draw_curve(axes: "matplotlib.axes.Axes", found: Frontier) -> None:
     every = max(1, len(caps) // 12)
     axes.plot(caps, worst, "s--", color=ORANGE, linewidth=2, markevery=every, label=f"error if {who}{least}")
     axes.plot(caps, clean, "o-", color=BLUE, linewidth=2, markevery=every, label="clean error")
+    most = [(1 - HALF * max(0.0, 1 - error**2)) ** 0.5 for error in clean]
+    axes.plot(caps, most, color=ORANGE, linewidth=1, linestyle=":", label="largest useful error under a lie")
     axes.axhline(found.cost, color=GREY, linewidth=1, linestyle=":")
     top = 1.12 * max(*worst, found.cost)
     for first, last in _runs([point in found.useful for point in found.points]):
@@ -59,7 +61,9 @@ def _draw_curve(axes: "matplotlib.axes.Axes", found: Frontier) -> None:
         axes.axvline(float(best.cap), color=GREEN, linewidth=1.5)
         text = f"best useful cap: {100 * float(best.cap):.3g} % "
         axes.text(float(best.cap), top, text, color="#00694d", ha="right", va="top", fontweight="bold")
-    axes.text(caps[0], found.cost, f"useful up to {found.cost:g}", color=INK, va="bottom", fontsize="small")
+    axes.text(
+        caps[0], found.cost, f"clean error: useful up to {found.cost:g}", color=INK, va="bottom", fontsize="small"
+    )
     axes.set_ylim(0, top)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     axes.set_xlabel(f"cap: share of the weight that {plural(found.liars, 'site')} may hold")
@@ -82,7 +86,7 @@ def _runs(flags: Sequence[bool]) -> list[tuple[int, int]]:
 
 def _draw_bars(axes: "matplotlib.axes.Axes", found: Frontier, names: Sequence[str]) -> None:
     sites = sorted(range(len(names)), key=lambda site: -found.reported.shares[site])[:SITES]
-    chosen = found.best or found.cheapest
+    chosen = found.nearest
     kinds = {
         "as reported": (found.reported.shares, BLUE, ""),
         f"capped at {100 * float(chosen.cap):.3g} %": (chosen.weighing.shares, GREEN, "///"),
