@@ -148,13 +148,18 @@ def compositions() -> Iterator[tuple[str, str, str, str]]:
             yield from ((name, wrapper, preprocess, part) for preprocess in sizes for part in PARTICIPATION)
 
 
+def composed(name: str, wrapper: str, preprocess: str) -> Algorithm:
+    """Return the algorithm of a composition; raise `ValueError` or `InfeasibleError` if it does not exist."""
+    algorithm = ALGORITHMS[name]
+    if preprocess:
+        algorithm = dataclasses.replace(algorithm, preprocess=PREPROCESSING[preprocess])
+    return WRAPPERS[wrapper](algorithm)
+
+
 def outcome(name: str, wrapper: str, preprocess: str, participation: str) -> Outcome:
     """Return the outcome of a composition; anything but a refusal in words is raised."""
-    algorithm = ALGORITHMS[name]
     try:
-        if preprocess:
-            algorithm = dataclasses.replace(algorithm, preprocess=PREPROCESSING[preprocess])
-        algorithm = WRAPPERS[wrapper](algorithm)
+        algorithm = composed(name, wrapper, preprocess)
         plan = Run(
             algorithm=algorithm,
             clients=N,

@@ -1,6 +1,5 @@
 """Every composition of algorithm, wrapper, preprocessing and participation says what it promises."""
 
-import dataclasses
 import html
 import itertools
 import random
@@ -15,13 +14,13 @@ from compositions import (
     KINDS,
     PAGE,
     PARTICIPATION,
-    PREPROCESSING,
     WRAPPERS,
     Leaves,
     N,
     carried_out,
     cell,
     cells,
+    composed,
     compositions,
     outcome,
     outcome_of,
@@ -47,10 +46,7 @@ def test_some_of_all_compositions_are_guaranteed_or_say_why_not():
 
 def chosen(name, wrapper, preprocess):
     """The algorithm of a composition, with what it needs of a run."""
-    algorithm = ALGORITHMS[name]
-    if preprocess:
-        algorithm = dataclasses.replace(algorithm, preprocess=PREPROCESSING[preprocess])
-    algorithm = WRAPPERS[wrapper](algorithm)
+    algorithm = composed(name, wrapper, preprocess)
     return algorithm, 20 if algorithm.traits.needs_reference else 0
 
 

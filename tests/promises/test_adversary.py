@@ -1,14 +1,16 @@
 """No attackers, as many as a run says it tolerates, move a median out of the range of the honest clients."""
 
 import dataclasses
+import importlib
 from fractions import Fraction
 
 import pytest
 
-from adversary import attacked, draw, judged
+from adversary import JUDGED, LEFT_OUT, VISITED, N, draw, judged, survived, visits
+from compositions import cells, composed
 from phalanx import promises
-from phalanx.aggregators import Median
-from phalanx.core import Tolerance
+from phalanx.aggregators.flame import FLAMEFilter
+from phalanx.core import Setting, Tolerance
 from phalanx.engine import at_start
 from phalanx.promises import promise_watch
 from phalanx.weighting import Truncate
@@ -21,12 +23,31 @@ def survivors(seeds, monkeypatch):
         made = draw(seed)
         if made is None:
             continue
-        f = attacked(*made)
+        f = survived(found, *made)
         promising += bool(f)
-        if f and found:
-            broken.append((seed, f, made[0], made[1], found[:2]))
-        found.clear()
+        if f and found.broken:
+            broken.append((seed, f, made[0], made[1], found.broken[:2]))
     return promising, broken
+
+
+def visited(numbers, monkeypatch):
+    """The cells of the page in which no attacker got into a call of a rule, and those whose promise was broken."""
+    found, idle, broken = judged(monkeypatch), [], []
+    for number in numbers:
+        for made in visits(number):
+            f = survived(found, *made)
+            if not f or found.broken:
+                broken.append((VISITED[number], f, made[1], found.broken[:2]))
+            if found.attacked:
+                break
+        else:
+            idle.append(VISITED[number])
+    return idle, broken
+
+
+def of(name):
+    """Some of the cells of an algorithm."""
+    return [number for number, where in enumerate(VISITED) if where[0] == name][::4]
 
 
 def test_a_draw_of_compositions_keeps_its_promises(monkeypatch):
@@ -35,11 +56,32 @@ def test_a_draw_of_compositions_keeps_its_promises(monkeypatch):
     assert broken == []
 
 
+def test_each_guaranteed_cell_of_the_page_is_visited_or_aggregates_nothing():
+    """And all rules in a cell that is visited are judged; `FLAMEFilter` is a clip and a `DensestMajority`."""
+    guaranteed = [where for where, (shown, _) in cells() if shown.startswith("y")]
+    assert sorted(VISITED[number] for batch in BATCHES for number in batch) == sorted({*guaranteed} - {*LEFT_OUT})
+    assert {*LEFT_OUT} <= {*guaranteed}
+    assert not any(composed(*where[:3]).pools(Setting(N)) for where in LEFT_OUT)
+    rules = {type(pool.rule) for where in VISITED for pool in composed(*where[:3]).pools(Setting(N))}
+    assert rules - {FLAMEFilter} == {*JUDGED}
+
+
 @pytest.mark.slow
 def test_compositions_keep_their_promises(monkeypatch):
-    promising, broken = survivors(range(100, 500), monkeypatch)
-    assert promising > 100
+    promising, broken = survivors(range(100, 300), monkeypatch)
+    assert promising > 50
     assert broken == []
+
+
+BATCHES = [range(start, len(VISITED), 4) for start in range(4)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", BATCHES, ids=str)
+def test_each_guaranteed_cell_of_the_page_keeps_its_promise(batch, monkeypatch):
+    idle, broken = visited(batch, monkeypatch)
+    assert broken == []
+    assert idle == []
 
 
 def larger_set(monkeypatch):
@@ -56,9 +98,10 @@ def ignored_silence(monkeypatch):
 
 
 def one_more(monkeypatch):
-    """A median tolerates one half and a little."""
+    """Rules tolerate one half and a little."""
     more = Tolerance(Fraction(6, 10), "range", "wrong")
-    monkeypatch.setattr(Median, "tolerates", lambda self, q: more)
+    for rule in (*JUDGED, FLAMEFilter):
+        monkeypatch.setattr(rule, "tolerates", lambda self, q: more)
 
 
 MUTANTS = [larger_set, ignored_silence, one_more]
@@ -71,3 +114,20 @@ def test_the_judge_finds_planted_faults(mutant, monkeypatch):
     mutant(monkeypatch)
     monkeypatch.setattr(promise_watch, "_check", lambda *arguments: None)
     assert any(survivors(range(start, start + 50), monkeypatch)[1] for start in range(0, 1000, 50))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["FLAME", "Catalyst", "Catalyst(Median)", "LowRankProducts(Median)"])
+def test_the_judge_finds_planted_faults_of_each_rule(name, monkeypatch):
+    one_more(monkeypatch)
+    monkeypatch.setattr(promise_watch, "_check", lambda *arguments: None)
+    assert visited(of(name), monkeypatch)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["FLAME", "Catalyst"])
+def test_the_judge_finds_updates_that_are_not_clipped(name, monkeypatch):
+    monkeypatch.setattr(
+        importlib.import_module(f"phalanx.algorithms.{name.lower()}"), "shortened", lambda rows, *_: rows
+    )
+    assert visited(of(name), monkeypatch)[1]

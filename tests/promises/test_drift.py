@@ -10,7 +10,7 @@ import torch
 
 import phalanx
 from adversary import LOUD, SIZES, D, Hostile, watch_medians
-from compositions import ALGORITHMS, PREPROCESSING, WRAPPERS, cells, some
+from compositions import cells, composed, some
 from phalanx.aggregators import GeometricMedian, Median
 from phalanx.algorithms import SCAFFOLD, DeMoA, FedAvg, FedAvgM, FedDyn, PerCluster, WorkerMomentum
 from phalanx.core import InfeasibleError, Setting, StalledError, Until
@@ -52,11 +52,8 @@ def watched(monkeypatch):
 
 def made(name, wrapper, preprocess):
     """The algorithm of a composition; None if there is none, or if it needs what a transport does not have."""
-    algorithm = ALGORITHMS[name]
     try:
-        if preprocess:
-            algorithm = dataclasses.replace(algorithm, preprocess=PREPROCESSING[preprocess])
-        algorithm = WRAPPERS[wrapper](algorithm)
+        algorithm = composed(name, wrapper, preprocess)
     except (ValueError, InfeasibleError):
         return None
     return None if algorithm.traits.needs_reference or algorithm.traits.knows_layout else algorithm
