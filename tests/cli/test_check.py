@@ -1,6 +1,7 @@
 """`phalanx check`: a class of the user's own, in a file or by its import path, and what cannot be checked."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -193,3 +194,16 @@ def test_what_cannot_be_checked(checked, subject, said):
 def test_only_some_properties_can_be_left_out(checked):
     status, _, err = checked("Krum", "--without", "weights")
     assert (status, "Only translation, scaling, order can be left out, got weights." in err) == (2, True)
+
+
+def test_the_plugin_has_a_test_for_each_property_next_to_those_of_the_user(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
+    named = ["--contract", "mine.py:First", "--contract", "Median"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "phalanx.cli.check_plugin", *named]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert re.search(r"3 failed, 23 passed, 1 skipped", done.stdout), done.stdout
+    assert "The order of clients must not change the result." in done.stdout
+    none = subprocess.run([*command, "--contract", "mine.py:Nobody"], cwd=tmp_path, capture_output=True, check=False)
+    assert none.returncode == pytest.ExitCode.INTERRUPTED
+    assert b"Nobody names no class" in none.stdout

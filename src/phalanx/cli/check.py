@@ -1,6 +1,6 @@
 """`phalanx check`: the contract of a class, the user's own above all, or the cases on the rules of a library."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import make_dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from phalanx.cli.study_file import called
 from phalanx.cli.written import imported, with_numbers
 from phalanx.conformance import Case, find, record, running
 from phalanx.conformance.suite import Judged, cell, counted, versions
+from phalanx.contracts.breach import Examined
 from phalanx.contracts.subject import KINDS, examine, kind_of
 from phalanx.core import InfeasibleError
 from phalanx.wording import shown
@@ -32,18 +33,8 @@ def check_command(options: Options, console: Console) -> int:
         )
     if options.library is not None:
         return _library(options, console)
-    said = shown(options.subject) or "''"
-    text = imported(options.subject, said, (*KINDS,), "no class that can be checked")
-    subject = _class(text.partition("(")[0].strip(), said)
+    subject, found = contract(options.subject, options.without)
     kind = kind_of(subject)
-
-    def settings(n: int, f: int) -> Mapping[str, Any]:
-        return _settings(subject, with_numbers(text, f, n), said)
-
-    try:
-        found = examine(subject, settings, options.without)
-    except TypeError as error:
-        raise InfeasibleError(f"{said} cannot be made: {error}") from error
     console.print(
         f"{escape(subject.__name__)} is {kind.words}. {escape(shown(found.remark, 300))}".rstrip(), soft_wrap=True
     )
@@ -56,6 +47,25 @@ def check_command(options: Options, console: Console) -> int:
     for name, why in found.untried.items():
         console.print(f"Not tried: {name}, since {escape(shown(why, 200))}.", soft_wrap=True)
     return int(bool(found.broken))
+
+
+def contract(written: str, without: Collection[str] = ()) -> tuple[type, Examined]:
+    """Return a class, written as in a command, and which properties of its kind it has.
+
+    Raises:
+        InfeasibleError: there is no such class, it cannot be made, or a property cannot be left out.
+    """
+    said = shown(written) or "''"
+    text = imported(written, said, (*KINDS,), "no class that can be checked")
+    subject = _class(text.partition("(")[0].strip(), said)
+
+    def settings(n: int, f: int) -> Mapping[str, Any]:
+        return _settings(subject, with_numbers(text, f, n), said)
+
+    try:
+        return subject, examine(subject, settings, without)
+    except TypeError as error:
+        raise InfeasibleError(f"{said} cannot be made: {error}") from error
 
 
 def _library(options: Options, console: Console) -> int:
