@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from phalanx import Run, Study, Until
 from phalanx.aggregators import Mean, Median
-from phalanx.algorithms import ClusteredFL, FedAvg, Quorum, Relative
+from phalanx.algorithms import ClusteredFL, FedAvg, PerCluster, Quorum, Relative
 from phalanx.attacks import (
     ALIE,
     AllLabelsTo,
@@ -181,6 +181,8 @@ STUDIES: Mapping[str, Study] = {
         ("digits", DIGITS, {
             **COMPARED,
             "memory": {"algorithm": ClusteredFL(memory=MEMORY, min_reported=0.9, min_part_size=10)},
+            "defaults": {"algorithm": ClusteredFL()},
+            "defaults, PerCluster": {"algorithm": PerCluster(FedAvg(Median()))},
         }),
     )
 }  # fmt: skip
