@@ -137,7 +137,7 @@ class OuterState:
 
 
 @dataclass(frozen=True)
-class OuterStateWithoutVerdicts(OuterState):
+class OuterStateWithInnerVerdicts(OuterState):
     """An `OuterState` whose verdicts are those of the algorithm within."""
 
     @property  # and not by `__getattr__`: since Python 3.12 an instance of a protocol has all its members itself

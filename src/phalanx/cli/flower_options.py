@@ -54,7 +54,7 @@ def flower(action: str) -> Parser:
     elif action == "key":
         parser.add_argument("file", type=path, help="Where the private key goes.")
     elif action == "request":
-        parser.add_argument("name", help="Of the client, for people. No other client of the coordinator may have it.")
+        parser.add_argument("name", help="Name of the client in reports, which no other client of the coordinator has.")
         parser.add_argument("key", type=path, help="Its private key, as `phalanx flower key` made it.")
         help_ = "The public key of the coordinator, as `phalanx flower coordinator` has shown it."
         parser.add_argument("coordinator", help=help_)

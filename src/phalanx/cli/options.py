@@ -17,7 +17,7 @@ DELTA = 0.05  # default of `phalanx weights --delta`
 
 @dataclass(frozen=True)
 class Execution:
-    """Execution of the run; apart from the engine, no part of its identity.
+    """How the run is carried out; apart from the engine, its identity does not depend on it.
 
     Args:
         folder: where results go; null: runs/<name and identity of the run>.
@@ -302,8 +302,8 @@ def reproduce() -> Parser:
     help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."
     parser.add_argument("--only", help=help_)
     help_ = (
-        "Train by this engine where the network has it: faster, with other bits. Records and pages are others than "
-        "those of the experiments' own engine, the loop, which is taken if not given."
+        "Train by this engine where the network has it: faster, with other bits. Its records and pages are kept apart "
+        "from those of the default, the loop."
     )
     parser.add_argument("--engine", choices=["compiled"], help=help_)
     help_ = "Where papers are looked for: the import path of a package; papers if not given."
@@ -477,7 +477,7 @@ def check() -> Parser:
     return parser
 
 
-DOCTOR = "Look whether what a run or a federation needs is there, and say the remedy if not."
+DOCTOR = "Check that what a run or a federation needs is installed and set up, and show the remedy if not."
 
 
 def doctor() -> Parser:

@@ -32,7 +32,7 @@ from phalanx.data.table_files import TableFile
 from phalanx.data.table_schema import UnfitTableError
 from phalanx.data.table_statistics import statistics_of
 from phalanx.flower import codec
-from phalanx.flower.codec import COSIGNATURE, WORDS, AnswerMessage, Malformed, TaskMessage, brief
+from phalanx.flower.codec import COSIGNATURE, WORDS, AnswerMessage, MalformedError, TaskMessage, brief
 from phalanx.flower.contract import ClientExamples, UnderContract, check_outputs, examples_of
 from phalanx.flower.durable_files import private_file
 from phalanx.flower.gate import OtherCoordinatorError, check_gpu, gated
@@ -227,12 +227,14 @@ class ClientMemory:
         """Return the state before a task, which is that after the last earlier turn, and delete later turns.
 
         Raises:
-            Malformed: the server went back further than this client remembers.
+            MalformedError: the server went back further than this client remembers.
         """
         found = self._turns(task)
         earlier = {turn: path for turn, path in found.items() if turn < task.turn}
         if found and not earlier and task.turn > 0:
-            raise Malformed(f"got a task of turn {task.turn}, but remembers only turns {min(found)} to {max(found)}")
+            raise MalformedError(
+                f"got a task of turn {task.turn}, but remembers only turns {min(found)} to {max(found)}"
+            )
         for turn in found.keys() - earlier.keys():
             found[turn].unlink()
         return _load(earlier[max(earlier)], self.device) if earlier else RememberedTurn(None, None)
@@ -365,7 +367,7 @@ class ClientWorker:
         """Train on a task and return the signed answer.
 
         Raises:
-            Malformed: the content is not a task for this model.
+            MalformedError: the content is not a task for this model.
         """
         participant, model = self.participant, self.trainer.model
         download = torch.empty(self.algorithm.traits.vectors * model.size)
@@ -426,7 +428,7 @@ class ClientWorker:
 
         Raises:
             OtherCoordinatorError: it has not, or the client was given no coordinator's key.
-            Malformed: the client had this task before.
+            MalformedError: the client had this task before.
         """
         if self.coordinator == ANY:
             return task
