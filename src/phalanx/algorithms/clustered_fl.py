@@ -556,10 +556,8 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         """Return the observations with the decisions of lines 14 and 18."""
         leaves = state.tree.leaves
         checks = {v: self._peeled(state, leaves[v].clients, rounds[v], check) for v, check in checks.items()}
-        peeled, checks = (
-            {v: x for v, x in checks.items() if x.peeled},
-            {v: x for v, x in checks.items() if not x.peeled},
-        )
+        peeled = {v: x for v, x in checks.items() if x.peeled}
+        checks = {v: x for v, x in checks.items() if not x.peeled}
         why = {v: next(self._objections(state, leaves[v].clients, rounds[v], check), "") for v, check in checks.items()}
         if self.split_rounds is not None:
             able = {v: check.alpha_cross for v, check in checks.items() if not why[v] and check.alpha_cross is not None}

@@ -157,12 +157,12 @@ class StatefulWrapper(Wrapper):
     @abstractmethod
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
+        ...
 
     @abstractmethod
     @override
     def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
+        ...
 
     @override
     def download(self, state: Any, client: int) -> Download:

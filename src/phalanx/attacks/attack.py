@@ -234,7 +234,7 @@ class Remembering(Attack, ABC):
     @abstractmethod
     @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        """See `Attack`."""
+        ...
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
