@@ -156,13 +156,11 @@ class StatefulWrapper(Wrapper):
 
     @abstractmethod
     @override
-    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
-        ...
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]: ...
 
     @abstractmethod
     @override
-    def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
-        ...
+    def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]: ...
 
     @override
     def download(self, state: Any, client: int) -> Download:
