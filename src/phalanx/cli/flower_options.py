@@ -7,7 +7,7 @@ from phalanx.cli.parser import Parser, path
 FLOWER = "Real clients over Flower: keys, the roster of who may take part, a local federation."
 FLOWER_ACTIONS = {
     "up": "Start a federation on this machine, each client a process, and run the demonstration.",
-    "watch": "Watch a run that goes on: rounds, who is there, the last verdicts.",
+    "watch": "Watch a run: rounds, connected clients, the last verdicts.",
     "coordinator": "Make the key by which clients know a coordinator, and its roster, which is empty.",
     "key": "Make a client's private key, and show the public one. The private key stays where it was made.",
     "kit": "Write a consortium's kit: a folder for its coordinator, and an archive for each site.",

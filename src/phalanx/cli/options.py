@@ -413,7 +413,7 @@ def weights() -> Parser:
     help_ = f"Largest clean error of a useful cap; {COST} if not given, with three quarters of the descent left."
     parser.add_to_group(group, "--cost", type=float, metavar="ERROR", help=help_)
     group = parser.add_argument_group("If the file is only a random sample of the clients")
-    help_ = "Does truncation at BOUND keep the promise for all clients?"
+    help_ = "Check whether truncation at BOUND keeps the promise for all clients."
     parser.add_to_group(group, "--certify", type=int, metavar="BOUND", help=help_)
     help_ = f"How often the answer may be wrong; {DELTA} if not given."
     parser.add_to_group(group, "--delta", type=float, metavar="SHARE", help=help_)
@@ -522,7 +522,7 @@ def schema_init() -> Parser:
     parser.add_argument("--zeros", nargs="+", default=(), metavar="NAME", help=help_)
     help_ = "Add an input of 0 and 1 for each column of which values are missing, which says where."
     parser.add_argument("--indicator", action="store_true", help=help_)
-    help_ = "Rows below which a site is refused, and tells no statistics; none if not given."
+    help_ = "Rows below which a site is refused, and sends no statistics; none if not given."
     parser.add_argument("--least_rows", type=int, metavar="ROWS", help=help_)
     help_ = "Classes that join labels: healthy=0 ill=1,2,3,4. Each label is a class if not given."
     parser.add_argument("--classes", nargs="+", default=(), metavar="NAME=LABELS", help=help_)
@@ -548,8 +548,8 @@ def schema_check() -> Parser:
     return parser
 
 
-SCHEMA_STATISTICS = "Write what a site tells of its table, so that sites agree on a scaling: rounded means and counts."
-SCHEMA_SCALE = "Set the scaling of a schema to the median of what its sites tell. What cannot be is left out, and said."
+SCHEMA_STATISTICS = "Write statistics of a site's table, rounded means and counts, to agree on a scaling with others."
+SCHEMA_SCALE = "Set a schema's scaling to the median of its sites' statistics. Impossible ones are left out and named."
 
 
 def schema_statistics() -> Parser:

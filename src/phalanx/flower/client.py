@@ -83,7 +83,7 @@ class Participant(UnderContract):
         held_out: examples of the client that it does not train on, on `device`. It measures each model that it is sent
             on them, and reports loss, accuracy and their number, signed with its update. None: it reports nothing.
         schema: of the tables of all clients, or its file; the same as the coordinator's, which compares digests.
-        statistics: whether the client tells the coordinator the statistics of its table, as `phalanx schema statistics`
+        statistics: whether the client sends the coordinator the statistics of its table, as `phalanx schema statistics`
             writes them, when it enrols.
         signed: whether the schema must be signed by the key of `coordinator` (`phalanx schema sign`); None: a file
             must, where that key is known. A signature next to its file is checked in any case.
@@ -158,8 +158,8 @@ class Participant(UnderContract):
         found = examples_of(self.data, self.contract)
         return found if self.held_out is None else found._replace(held_out=self.held_out)
 
-    def told(self) -> bytes:
-        """Return the statistics of the table, as JSON; empty if the client tells none.
+    def table_statistics(self) -> bytes:
+        """Return the statistics of the table, as JSON; empty if the client sends none.
 
         Raises:
             InfeasibleError: it has too few rows.
@@ -465,8 +465,8 @@ class ClientWorker:
     ) -> RecordDict:
         answer = AnswerMessage(task.nonce, public_bytes(self.key), task.version, value, b"")
         schema = self.participant.contract
-        told = self.participant.told() if task.kind == "enrol" else b""
-        content = codec.answer_content(answer, update, report, "" if schema is None else schema.digest, told)
+        statistics = self.participant.table_statistics() if task.kind == "enrol" else b""
+        content = codec.answer_content(answer, update, report, "" if schema is None else schema.digest, statistics)
         if self.coordinator != ANY and (self._head is not None or task.kind == "enrol"):
             line = "" if self._head is None else cosign(self._head, self.key, int(time.time()))
             content[COSIGNATURE] = ConfigRecord({"line": line, "size": self.seen.size(task.session)})

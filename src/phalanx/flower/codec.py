@@ -292,7 +292,7 @@ def answer_content(
         update: the vector.
         report: what the client measured.
         schema: digest of the client's schema; empty if it has none.
-        statistics: of its table, as JSON; empty if it tells none.
+        statistics: of its table, as JSON; empty if it sends none.
     """
     words: dict[str, Any] = {"format": FORMAT, **answer._asdict()}
     records: dict[str, Any] = {WORDS: ConfigRecord(words)}
@@ -303,8 +303,8 @@ def answer_content(
         known = {name: value for name, value in measured.items() if value is not None}
         records[REPORT] = MetricRecord({"examples": report.examples, **known})
     if schema:
-        told = {"statistics": statistics.decode()} if statistics else {}
-        records[SCHEMA] = ConfigRecord({"digest": schema, **told})
+        sent = {"statistics": statistics.decode()} if statistics else {}
+        records[SCHEMA] = ConfigRecord({"digest": schema, **sent})
     return RecordDict(records)
 
 
@@ -336,10 +336,10 @@ def read_schema(content: RecordDict) -> str:
 
 
 def read_statistics(content: RecordDict) -> bytes | None:
-    """Return the statistics of the client's table in an answer, as JSON of unknown origin; None if it tells none."""
+    """Return the statistics of the client's table in an answer, as JSON of unknown origin; None if it sends none."""
     record: Any = content.get(SCHEMA, {})
-    told: Any = record.get("statistics")
-    return None if told is None else told.encode(errors="replace") if type(told) is str else b""
+    sent: Any = record.get("statistics")
+    return None if sent is None else sent.encode(errors="replace") if type(sent) is str else b""
 
 
 def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> ClientReport | None:

@@ -458,9 +458,9 @@ def _clients(rows: Sequence[ClientRow], room: int, width: int) -> Table:
     shown = rows if len(rows) <= room else rows[: room - 1]
     for row in shown:
         standing = f"[{COLOURS[row.standing]}]{row.standing}[/]"
-        told = [percent(row.accuracy)] if reported else []
+        accuracy = [percent(row.accuracy)] if reported else []
         table.add_row(
-            str(row.rank[-1]), escape(visible(row.name)), standing, *told, row.fate.short, escape(visible(row.why))
+            str(row.rank[-1]), escape(visible(row.name)), standing, *accuracy, row.fate.short, escape(visible(row.why))
         )
     if left := rows[len(shown) :]:
         troubled = sum(row.rank[0] == 0 for row in left)

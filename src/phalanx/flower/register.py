@@ -72,7 +72,7 @@ class Register:
         schema: of the tables of all clients; None: there is none.
         key: private key of the coordinator, or its file; see `coordinator_key`.
         head: of the audit trail; None while there is none.
-        keeps_statistics: whether the statistics that clients tell of their tables are kept.
+        keeps_statistics: whether the statistics that clients send of their tables are kept.
 
     Raises:
         ValueError: the roster is none, or its coordinator's key is not there.
@@ -100,7 +100,7 @@ class Register:
         self.grid, self.timeouts, self.suspension, self._came, self._tell = grid, timeouts, suspension, came, tell
         self.schema = schema
         self.keeps_statistics = keeps_statistics
-        self.statistics = dict[int, bytes]()  # of tables, unchecked, the first that each client told
+        self.statistics = dict[int, bytes]()  # of tables, unchecked, the first that each client sent
         self.session = ""  # names the run
         self.step = 0  # of the run, the last that was done
         self.notice = ""  # what is wrong at the moment on the coordinator's side, and what to do
@@ -512,8 +512,8 @@ class Register:
         if reply.content.keys() - {codec.SCHEMA, codec.COSIGNATURE} != {codec.WORDS}:
             raise MalformedError(f"client {member} says who it is in {len(reply.content)} records, expected one")
         self._check_held(member, codec.read_cosignature(reply.content)[1])
-        if self.keeps_statistics and (told := codec.read_statistics(reply.content)) is not None:
-            self.statistics.setdefault(member.id, told)
+        if self.keeps_statistics and (statistics := codec.read_statistics(reply.content)) is not None:
+            self.statistics.setdefault(member.id, statistics)
         size = answer.value
         if type(size) is str:
             return member, brief(size, LONGEST_SIZE)
@@ -579,7 +579,7 @@ class Register:
         return times
 
     def _pause(self, times: int) -> float:
-        """Return the seconds until a node is asked again that has been asked in vain so often."""
+        """Return the seconds until a node is asked again that has not answered so often."""
         return min(LONGEST_PAUSE, self.timeouts.absent * 2.0 ** min(times - 1, 30))
 
 

@@ -114,7 +114,7 @@ class Coordinator(LoopSettings, UnderContract):
             the models, so that `phalanx predict`, `evaluate` and `export` take tables.
         key: private key of the coordinator, by which it signs each task, or its file; None: `coordinator.pem` next to
             the file of the roster, where `phalanx flower coordinator` puts it.
-        statistics: whether nothing is trained, and clients tell the statistics of their tables: the schema that they
+        statistics: whether nothing is trained, and clients send the statistics of their tables: the schema that they
             agree on lies in `statistics/schema.json` of the folder. Clients need `Participant(statistics=True)`.
         keep_updates: whether each step's updates are kept in the folder, for `phalanx replay`. Each takes as many bytes
             as travelled, and says something about its client's data: who can read the folder can read them.
