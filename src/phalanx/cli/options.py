@@ -144,11 +144,11 @@ def verify() -> Parser:
     parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
     help_ = "What real clients keep of the audit trail, such as tasks.jsonl: one or more files."
     parser.add_argument("--witness", type=path, action="extend", nargs="+", default=[], metavar="FILE", help=help_)
-    help_ = "How many clients must have co-signed each line of the audit trail at least."
+    help_ = "Least number of clients that must have co-signed each line of the audit trail."
     parser.add_argument("--quorum", type=int, default=1, metavar="N", help=help_)
     help_ = "The roster as you have it from elsewhere: names and keys of the audit trail are compared with it."
     parser.add_argument("--roster", type=path, metavar="FILE", help=help_)
-    help_ = "The public key of the coordinator; that which each witness names if not given."
+    help_ = "The public key of the coordinator; the one that each witness names if not given."
     parser.add_argument("--coordinator", default="", metavar="KEY", help=help_)
     return parser
 
@@ -270,7 +270,7 @@ def reproduce() -> Parser:
     parser.add_argument("experiment", nargs="?", help="A table or figure, or all; listed if not given.")
     help_ = "quick, or paper: the paper's own size. (default: %(default)s)"
     parser.add_argument("--scale", default="quick", help=help_)
-    help_ = "How many seeds: 3 means 0, 1 and 2. 1 if not given; with --no_training those of the page that is there."
+    help_ = "How many seeds: 3 means 0, 1 and 2. 1 if not given; with --no_training those of the existing page."
     parser.add_argument("--seeds", type=int, help=help_)
     help_ = "Processes at a time, each of one thread. 1 if not given; with --ray one for each CPU that is free."
     parser.add_argument("--jobs", type=int, help=help_)
@@ -279,7 +279,9 @@ def reproduce() -> Parser:
     help_ = "Where records, tables and figures go. (default: %(default)s)"
     parser.add_argument("--folder", type=path, default=Path("results"), help=help_)
     parser.add_argument("--device", default="cpu", help="Where runs compute: cpu, cuda, cuda:1. (default: %(default)s)")
-    parser.add_argument("--no_training", action="store_true", help="Render what is there, and say what is missing.")
+    parser.add_argument(
+        "--no_training", action="store_true", help="Render the results that exist, and list what is missing."
+    )
     parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
     help_ = "Show records of several numerics versions in one table, which the page then says; refused if not given."
     parser.add_argument("--mixed", action="store_true", help=help_)
@@ -325,10 +327,10 @@ def study() -> Parser:
     parser.add_argument("--ray", help=help_)
     parser.add_argument("--folder", type=path, help="Where records and results go; studies/NAME if not given.")
     parser.add_argument("--device", default="cpu", help="Where runs compute: cpu, cuda, cuda:1. (default: %(default)s)")
+    parser.add_argument("--estimate", action="store_true", help="Only estimate the cost; steps are timed for that.")
     parser.add_argument(
-        "--estimate", action="store_true", help="Only say what it would cost; steps are timed for that."
+        "--no_training", action="store_true", help="Show the results that exist, and count what is missing."
     )
-    parser.add_argument("--no_training", action="store_true", help="Show what is there, and say how much is missing.")
     parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
     _add_data_dir(parser)
     return parser
@@ -374,8 +376,10 @@ def leaderboard() -> Parser:
     help_ += "for the default page next to the records. (default: %(default)s)"
     parser.add_argument("--page", type=path, default=PAGE, help=help_)
     parser.add_argument("--retry", action="store_true", help="Carry out runs again that failed.")
-    parser.add_argument("--estimate", action="store_true", help="Only say what it would cost; runs are timed for that.")
-    parser.add_argument("--no_training", action="store_true", help="Render what is there, and mark what is missing.")
+    parser.add_argument("--estimate", action="store_true", help="Only estimate the cost; runs are timed for that.")
+    parser.add_argument(
+        "--no_training", action="store_true", help="Render the results that exist, and mark what is missing."
+    )
     _add_data_dir(parser)
     return parser
 
@@ -485,7 +489,7 @@ def doctor() -> Parser:
     parser = Parser("phalanx doctor", DOCTOR)
     help_ = "Compile rules and training now, one or two minutes after an installation, so that no run waits for that."
     parser.add_argument("--compile", action="store_true", help=help_)
-    help_ = "Of a coordinator or a client: certificates, keys, roster."
+    help_ = "Folder of a coordinator or a client, with certificates, keys and roster."
     parser.add_argument("--folder", type=path, help=help_)
     _add_schema(parser)
     help_ = "Tables or images of a site, which should fit the schema."
@@ -571,7 +575,9 @@ def schema_scale() -> Parser:
     _add_schema(parser, default=Path("schema.json"))
     help_ = "The schema to write, which is not that of --schema. (default: %(default)s)"
     parser.add_argument("--out", "-o", type=path, default=Path("scaled.json"), metavar="FILE", help=help_)
-    help_ = "The median of sites, or pooled: of all rows together, which no lie withstands. (default: %(default)s)"
+    help_ = (
+        "The median of sites, or pooled: of all rows together, which one lying site can move. (default: %(default)s)"
+    )
     parser.add_argument("--rule", choices=("median", "pooled"), default="median", help=help_)
     help_ = "What is accepted by name: 'pooled scaling', without which --rule pooled is refused."
     parser.add_argument("--accept", action="append", default=[], choices=("pooled scaling",), help=help_)
@@ -603,7 +609,7 @@ def schema_verify() -> Parser:
 
 
 def _add_again(parser: Parser) -> None:
-    parser.add_argument("--again", action="store_true", help="Write over a file that is there.")
+    parser.add_argument("--again", action="store_true", help="Overwrite an existing file.")
 
 
 def _add_notation(parser: Parser) -> None:
@@ -621,12 +627,12 @@ def _add_schema(parser: Parser, default: Path | None = None) -> None:
 
 
 def _add_trust(parser: Parser) -> None:
-    help_ = "Import classes from elsewhere that a record names, which runs their code; what is imported is said before."
+    help_ = "Import classes from elsewhere that a record names, which runs their code; imports are listed first."
     parser.add_argument("--trust", action="store_true", help=help_)
 
 
 def _add_unsealed(parser: Parser) -> None:
-    help_ = "Read folders that were changed since their run ended, which is then said."
+    help_ = "Read folders that were changed since their run ended, with a warning."
     parser.add_argument("--unsealed", action="store_true", help=help_)
 
 

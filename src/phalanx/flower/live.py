@@ -258,7 +258,7 @@ class Tail:
 
 
 class Fate(NamedTuple):
-    """What became of an update: `step` is that of the server, `score` the rule's, if it has one."""
+    """How an update was treated: `step` is that of the server, `score` the rule's, if it has one."""
 
     word: str
     step: int

@@ -85,7 +85,7 @@ def _judged(task: TaskMessage, shown: ShownHead | None, known: bytes) -> tuple[b
         try:
             head = open_note(shown.note, from_text(task.coordinator))
         except ValueError as error:
-            raise MalformedError(f"the head of the audit trail is none: {error}") from error
+            raise MalformedError(f"the head of the audit trail is not valid: {error}") from error
         if head.origin != f"phalanx/{task.session}":
             raise MalformedError("the head of the audit trail is of another run")
         if last is not None and not goes_on(last, head, shown.proofs.get(last.size, ())):

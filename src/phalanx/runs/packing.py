@@ -187,7 +187,7 @@ class _Packer:
     def _class(self, kind: type) -> int:
         if kind not in self.classes and _found(_path(kind)) is not kind:
             raise UnpackableError(
-                f"is a {kind.__name__}, which is not to be found as {_path(kind)}. Define it at the top of a module."
+                f"is a {kind.__name__}, which cannot be imported as {_path(kind)}. Define it at the top of a module."
             )
         return self.classes.setdefault(kind, len(self.classes))
 
