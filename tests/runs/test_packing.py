@@ -255,7 +255,7 @@ def local_class():
         (torch.empty(2, device="meta"), r"without content"),
         (
             local_class(),
-            r"not to be found as test_packing:local_class.<locals>.Hidden. Define it at the top",
+            r"cannot be imported as test_packing:local_class.<locals>.Hidden. Define it at the top",
         ),
     ],
     ids=lambda v: v if isinstance(v, str) else type(v).__name__,
