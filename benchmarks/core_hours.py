@@ -43,7 +43,7 @@ LONGER = 15  # times as long as other runs may take until that share, or for so 
 BATCHES, TESTED = 3, 100  # minibatches and test examples that are timed, of runs that take too long
 SEEDS = 3  # for which hours are given
 VARIED = ("algorithm", "attack", "byzantine", "additional_byzantine", "byzantine_per_round", "partition", "seed")
-WORTH = Federation.worth
+EVALUATE = Federation.evaluate
 
 
 def kind(plan: Run) -> str:
@@ -53,7 +53,7 @@ def kind(plan: Run) -> str:
     return repr((type(plan.algorithm), common))
 
 
-class Enough(Exception):
+class EnoughError(Exception):
     """Ends a run that is timed."""
 
 
@@ -75,11 +75,11 @@ class Stopwatch:
         self._step = 0
 
     def evaluation(self) -> Callable[..., Any]:
-        """Return what evaluates a state in place of `Federation.worth`, and counts the time."""
+        """Return what evaluates a state in place of `Federation.evaluate`, and counts the time."""
 
         def worth(federation: Federation, *state: Any) -> Any:
             begun = time.process_time()
-            found = WORTH(federation, *state)
+            found = EVALUATE(federation, *state)
             self._federation = federation
             self._evaluations.append(time.process_time() - begun)
             return found
@@ -98,8 +98,8 @@ class Stopwatch:
         enough = LEAST_STEPS if taken < LONGER * self._longest else 1
         if progress.step >= enough and taken > wanted:
             if progress.step % self._plan.evaluation.every and self._federation is not None:
-                self._federation.worth(progress.state, progress.enrolled)
-            raise Enough
+                self._federation.evaluate(progress.state, progress.enrolled)
+            raise EnoughError
 
     def seconds(self) -> float:
         """Return the seconds of the whole run."""
@@ -117,8 +117,8 @@ class Stopwatch:
 def seconds(plan: Run, data_dir: Path | None, longest: float) -> float:
     """Return the processor's seconds that a run takes, from its first steps."""
     watch = Stopwatch(plan, longest)
-    Federation.worth = watch.evaluation()  # type: ignore[method-assign]
-    with warnings.catch_warnings(action="ignore"), suppress(Enough):
+    Federation.evaluate = watch.evaluation()  # type: ignore[method-assign]
+    with warnings.catch_warnings(action="ignore"), suppress(EnoughError):
         simulate(plan, data_dir=data_dir, observers=[watch])
     return watch.seconds()
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from phalanx import Progress, Record, Run, Stop, Until, simulate
+from phalanx import Progress, Record, Run, StopRunError, Until, simulate
 from phalanx.algorithms import FLAME, RFFL, SCAFFOLD, ByzantineCFL, Catalyst, ClusteredFL, FedAsync, FedAvg, QFedAvg
 from phalanx.models import MLP, CoxCNN, Model, XuLyuCifarCNN, XuLyuMnistCNN
 from phalanx.runs.checkpoint import Checkpoint
@@ -35,7 +35,7 @@ def bits() -> None:
 
     def stop(progress: Progress) -> None:
         if progress.step == 3:
-            raise Stop("half of it")
+            raise StopRunError("half of it")
 
     for algorithm in ALGORITHMS:
         plan = Run(clients=6, algorithm=algorithm, model=MLP((64,)), until=Until(6))

@@ -201,7 +201,7 @@ def turns(clients: int = 2000, repeats: int = 3) -> None:
 def evaluation(repeats: int = 3) -> None:
     """Print the CPU time of runs of 30 steps at defaults, and the share of it that evaluation takes."""
     keep_freed_memory()
-    spent, evaluate = [0.0], Federation.worth
+    spent, evaluate = [0.0], Federation.evaluate
 
     def timed(*arguments: Any) -> Any:
         begun = time.process_time()
@@ -210,7 +210,7 @@ def evaluation(repeats: int = 3) -> None:
         finally:
             spent[0] += time.process_time() - begun
 
-    Federation.worth = timed  # type: ignore[method-assign]
+    Federation.evaluate = timed  # type: ignore[method-assign]
     for _ in range(repeats):
         shown = list[str]()
         for algorithm in (FedAvg(), RFFL(), Standalone()):

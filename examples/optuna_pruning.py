@@ -7,7 +7,7 @@ import sys
 
 import optuna
 
-from phalanx import LocalSGD, Progress, Run, Stop, Until, simulate
+from phalanx import LocalSGD, Progress, Run, StopRunError, Until, simulate
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Rescale
@@ -23,7 +23,7 @@ class Pruning:
         if progress.metrics is not None and progress.metrics.accuracy is not None:
             self.trial.report(progress.metrics.accuracy, progress.step)
             if self.trial.should_prune():
-                raise Stop("pruned")
+                raise StopRunError("pruned")
 
 
 def objective(trial: optuna.Trial, steps: int = 15) -> float:

@@ -21,6 +21,7 @@ from phalanx.algorithms import FedAvg, PerLayer, Quorum
 from phalanx.attacks import Attack, SignFlip
 from phalanx.core import Algorithm
 from phalanx.data import Digits, Source
+from phalanx.experiments.worst import WorstOf
 from phalanx.fields import INFINITE, CheckedFields, PositiveFloat, bare, declared, range_of
 from phalanx.flower.kit import Consortium, Site
 from phalanx.models import MLP, LoRA, Model
@@ -36,6 +37,7 @@ EXAMPLES = {  # of types that a field requires
 NEEDED = {  # by classes that not every example suits
     LoRA: {"model": MLP(), "layers": ("0",)},
     Quorum: {"algorithm": FedAvg(aggregate=Median())},
+    WorstOf: {"attacks": {"flip": SignFlip()}},
     Consortium: {"sites": (Site("Lyon"), Site("Ulm"), Site("Bern")), "schema": Path("schema.json")},
 }
 
@@ -169,10 +171,7 @@ HAND_MADE = {  # with other values or another error than a range gives
     "batch_size": "a whole number of any type, or a share",
     "server_lr": "a second limit, if models are mixed",
     "participation": "a condition on the algorithm",
-    "every": "of an observer, which is mutable",
-    "settings": "InfeasibleError, as all of a study",
     "target": "InfeasibleError, as all of a study",
-    "budget": "InfeasibleError, as all of a study",
 }
 
 

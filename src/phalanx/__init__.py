@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from phalanx.engine.connection import Arrivals, Reply, Transport
     from phalanx.engine.guard import Guard
     from phalanx.engine.loop import run
-    from phalanx.engine.observer import Progress, Stop
+    from phalanx.engine.observer import Progress, StopRunError
     from phalanx.experiments.study import Study
     from phalanx.runs.plan import Run
     from phalanx.runs.record import Record
@@ -34,7 +34,7 @@ __all__ = [
     "Reply",
     "Run",
     "StalledError",
-    "Stop",
+    "StopRunError",
     "Study",
     "Transport",
     "Until",
@@ -53,7 +53,7 @@ HOMES = {  # the modules of the names above that are not in `phalanx.core`: torc
     "Record": "phalanx.runs.record",
     "Reply": "phalanx.engine.connection",
     "Run": "phalanx.runs.plan",
-    "Stop": "phalanx.engine.observer",
+    "StopRunError": "phalanx.engine.observer",
     "Study": "phalanx.experiments.study",
     "Transport": "phalanx.engine.connection",
     "run": "phalanx.engine.loop",

@@ -202,7 +202,7 @@ def _is_a(value: Any, kind: Any) -> bool:
     if typing.get_origin(kind) is Literal:
         return value in typing.get_args(kind)
     if typing.get_origin(kind) in SEQUENCES:
-        return isinstance(value, (tuple, list))
+        return isinstance(value, (tuple, list, range) if typing.get_origin(kind) is Sequence else (tuple, list))
     if kind in PLAIN:
         return isinstance(value, PLAIN[kind][0]) and (kind is bool or not isinstance(value, bool))
     return not isinstance(kind, type) or kind is Any or is_protocol(kind) or isinstance(value, kind)

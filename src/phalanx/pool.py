@@ -19,8 +19,8 @@ class Given(NamedTuple):
     worker: Any
 
 
-class Said(NamedTuple):
-    """A worker reports on the job that it does."""
+class WorkerReport(NamedTuple):
+    """What a worker reports on the job that it does."""
 
     job: int
     what: Any
@@ -33,8 +33,8 @@ class Done(NamedTuple):
     result: Any
 
 
-class Again(NamedTuple):
-    """The worker that had a job is dead; another one will be given it."""
+class Requeued(NamedTuple):
+    """The worker that had a job is dead; the job goes to another one."""
 
     job: int
     why: str
@@ -61,8 +61,8 @@ class Died(NamedTuple):
     halted: bool = False  # from outside, so that its job has no part in it
 
 
-Happening = Given | Said | Done | Again | Failed
-Message = Ready | Said | Done | Failed | Died
+Happening = Given | WorkerReport | Done | Requeued | Failed
+Message = Ready | WorkerReport | Done | Failed | Died
 
 
 class WorkerPool(ABC):
@@ -161,10 +161,10 @@ class WorkerPool(ABC):
                 for job in lost:
                     if (error := self.surrender(deaths[job], died)) is None:
                         todo.appendleft(job)
-                        yield Again(job, why)
+                        yield Requeued(job, why)
                     else:
                         yield Failed(job, error)
-            case Said():
+            case WorkerReport():
                 yield message
             case Done(job) | Failed(job):
                 self.close_job(job)

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from phalanx.errors import InfeasibleError
 from phalanx.numerics.allocation import keep_freed_memory
-from phalanx.pool import AWAKE, Died, Done, Failed, Message, Ready, Said, WorkerPool, is_stopped
+from phalanx.pool import AWAKE, Died, Done, Failed, Message, Ready, WorkerPool, WorkerReport, is_stopped
 from phalanx.signals import ignore_stop_signals
 
 CONTEXT = multiprocessing.get_context("spawn")  # a fork of a process that has used torch or numba can hang
@@ -188,7 +188,7 @@ def work(connection: Connection, task: Task, threads: int) -> None:
 
 
 def _say(connection: Connection, number: int, what: Any) -> None:
-    connection.send(Said(number, what))
+    connection.send(WorkerReport(number, what))
 
 
 @contextmanager

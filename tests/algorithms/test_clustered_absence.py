@@ -64,7 +64,7 @@ def test_fewer_than_the_share_are_not_split_and_the_verdicts_say_how_many_there_
     assert state.verdicts[0].reason == (
         "cluster 0, 4 of 6 clients reported; not split: 2 of 6 clients did not report, min_reported 0.8"
     )
-    assert (state.looks[0].reported, state.looks[0].covered, state.looks[0].present) == (4, 4, 6)
+    assert (state.checks[0].reported, state.checks[0].covered, state.checks[0].present) == (4, 4, 6)
 
 
 @pytest.mark.parametrize(("share", "clients", "enough"), [(0.8, 5, True), (0.8, 6, False), (2 / 3, 6, True)])
@@ -83,7 +83,7 @@ def test_who_left_is_not_waited_for_and_returns_by_algorithm_4():
     seen = []
     for _ in range(3):
         state = stepped(algorithm, state, OPPOSED)
-        seen.append((len(state.clusters), state.looks[0].present))
+        seen.append((len(state.clusters), state.checks[0].present))
     assert seen == [(1, 5), (1, 5), (2, 4)]
     assert state.newcomers == {4: 0}
     state = stepped(algorithm, state, [[3.0, 0.0]], [4])
@@ -124,7 +124,7 @@ def test_the_norms_are_those_of_all_that_is_remembered():
     state = stepped(algorithm, state, OPPOSED[:2], [0, 1])
     assert close(state.model, [2.0, 0.0])
     assert state.norms[0]["mean"] == pytest.approx(0.0)
-    assert state.looks[0].clients == (0, 1, 2, 3)
+    assert state.checks[0].clients == (0, 1, 2, 3)
 
 
 def test_recent_updates_of_absent_clients_count_in_the_step():
@@ -154,7 +154,7 @@ def test_a_cluster_comes_to_rest_where_all_are_content_not_where_those_are_that_
         optima = {0: 1.0, 1: 1.0, 2 + t % 2: -1.0}
         state = stepped(algorithm, state, [[0.5 * (x - float(state.model))] for x in optima.values()], [*optima])
     assert float(state.model) == pytest.approx(rest, abs=0.01)
-    assert state.looks[0].mean_norm == pytest.approx(mean, abs=0.01)
+    assert state.checks[0].mean_norm == pytest.approx(mean, abs=0.01)
 
 
 def test_who_reports_now_and_then_moves_a_cluster_no_farther_than_who_always_does():

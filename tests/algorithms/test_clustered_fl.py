@@ -42,11 +42,11 @@ def test_a_split_by_hand():
     state, ready = once(AT_ONCE, [[2.0, 0.3], [2.0, 0.3], [-2.0, 0.3], [-2.0, 0.3]])
     assert ready == {0, 1, 2, 3}
     assert state.clusters == {1: (0, 1), 2: (2, 3)}
-    look = state.looks[0]
-    assert look.mean_norm == pytest.approx(0.3)
-    assert look.max_norm == pytest.approx(math.sqrt(4.09))
-    assert look.alpha_cross == pytest.approx((0.09 - 4) / 4.09)
-    assert look.gap == pytest.approx(1 - (0.09 - 4) / 4.09)
+    check = state.checks[0]
+    assert check.mean_norm == pytest.approx(0.3)
+    assert check.max_norm == pytest.approx(math.sqrt(4.09))
+    assert check.alpha_cross == pytest.approx((0.09 - 4) / 4.09)
+    assert check.gap == pytest.approx(1 - (0.09 - 4) / 4.09)
     assert close(state.model, [0.0, 0.0]), "the root keeps what the updates started from"
     assert [close(AT_ONCE.download(state, i), [0.0, 0.3]) for i in range(4)] == [True] * 4, "children start averaged"
     assert state.aggregates.keys() == {1, 2}, "both go on from what the rule returned last"
@@ -117,12 +117,12 @@ def test_patience_counts_rounds_in_a_row():
     asked, clusters = [], []
     for rows in (OPPOSED, OPPOSED, short, OPPOSED, OPPOSED, OPPOSED):
         state, _ = patient.step(state, updates(rows))
-        asked.append(state.looks[0].asked)
+        asked.append(state.checks[0].asked)
         clusters.append(len(state.clusters))
     assert asked == [1, 2, 0, 1, 2, 3]
     assert clusters == [1, 1, 1, 1, 1, 2]
     state, _ = patient.step(state, updates(OPPOSED))
-    assert {v: look.asked for v, look in state.looks.items()} == {1: 0, 2: 0}, "clusters begin anew"
+    assert {v: check.asked for v, check in state.checks.items()} == {1: 0, 2: 0}, "clusters begin anew"
 
 
 def test_the_conditions_hold_when_left_out():
@@ -482,10 +482,10 @@ def permuted():
     gaps = []
 
     def note(progress):
-        look = progress.updates and progress.state.looks.get(0)
-        if look:
-            same = [[federation.group[i] == federation.group[j] for j in look.clients] for i in look.clients]
-            gaps.append(float(look.similarity[torch.tensor(same)].min()) - look.alpha_cross)
+        check = progress.updates and progress.state.checks.get(0)
+        if check:
+            same = [[federation.group[i] == federation.group[j] for j in check.clients] for i in check.clients]
+            gaps.append(float(check.similarity[torch.tensor(same)].min()) - check.alpha_cross)
 
     plain_state = federation.run(algorithms[0], until=40)
     common = federation.accuracies(algorithms[0], plain_state)

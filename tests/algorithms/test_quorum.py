@@ -200,8 +200,8 @@ def test_clusters_larger_than_a_quorum_are_split_by_what_is_remembered_and_never
     state = federation.run(Quorum(dataclasses.replace(SPLITTING, memory=None), 4), 6 * 12, **SLOW)
     assert state.version > 12
     assert len(state.clusters) == 1
-    (look,) = state.looks.values()
-    assert (look.parts, len(look.clients)) == (None, 4)
+    (check,) = state.checks.values()
+    assert (check.parts, len(check.clients)) == (None, 4)
 
 
 @pytest.mark.filterwarnings("ignore:threshold")

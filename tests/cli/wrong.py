@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from phalanx.cli import advice
-from phalanx.cli.configuration import is_group, parameters, sole
+from phalanx.cli.configuration import is_group, only_class, parameters
 from phalanx.cli.main import COMMANDS, GROUPS
 from phalanx.cli.options import Execution
 from phalanx.cli.parser import path as a_path
@@ -103,7 +103,7 @@ def fields(
         here = f"{path}.{name}" if path else name
         if not is_group(parameter.kind):
             yield here, parameter.kind, before
-        only = sole(parameter.kind)
+        only = only_class(parameter.kind)
         if only is not None and only not in inside:
             yield from fields(only, here, before, (*inside, only))
         for base in advice.bases(parameter.kind):

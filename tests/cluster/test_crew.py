@@ -16,7 +16,7 @@ pytest.importorskip("ray")
 from ray.exceptions import RayError, RayTaskError
 
 from phalanx.core import InfeasibleError
-from phalanx.pool import Again, Done, Failed, Given
+from phalanx.pool import Done, Failed, Given, Requeued
 from phalanx.ray import crew as module
 from phalanx.ray.crew import Crew, Place, RayWorker, check
 
@@ -134,7 +134,7 @@ def test_what_a_dead_worker_had_is_done_again_by_another(at):
         happened = list(made.do([brings(dead(), "done"), brings("other")]))
         list(made.do([brings("one"), brings("two")]))
         assert len(made.workers) == 2
-    assert [h for h in happened if isinstance(h, Again)] == [Again(0, "The actor died unexpectedly.")]
+    assert [h for h in happened if isinstance(h, Requeued)] == [Requeued(0, "The actor died unexpectedly.")]
     assert {h.job: h.result for h in happened if isinstance(h, Done)} == {0: "done", 1: "other"}
     assert cluster.killed[0] in (0, 1)
     assert len(cluster.hired) == 3
@@ -156,7 +156,7 @@ def test_a_worker_that_is_stopped_is_named_and_ended_and_another_does_its_job(at
             happened = list(made.do([lambda handle: next(left)], pause=0.0))
         assert process.wait(10) == -signal.SIGKILL, "Ray's own message does not reach a process that is stopped"
     why = f"The process {process.pid} on host0 was stopped by a signal and did not go on, so that it was ended."
-    assert [h for h in happened if isinstance(h, Again | Done)] == [Again(0, why), Done(0, "done")]
+    assert [h for h in happened if isinstance(h, Requeued | Done)] == [Requeued(0, why), Done(0, "done")]
     assert (cluster.killed[0], len(cluster.hired)) == (0, 2)
 
 

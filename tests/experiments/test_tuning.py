@@ -86,12 +86,13 @@ def test_a_study_is_not_evaluated_before_its_tuning_is_complete():
         ({"seeds": (1, 50)}, "The study uses the seed 1, on which its settings are chosen"),
         ({"settings": 4}, "mean has 3 settings to choose from, and each method gets 4"),
         ({"options": {"krim": LRS}}, "tuning.options names krim"),
-        ({"settings": 0}, "at least 1, got 0"),
+        ({"settings": 0}, "settings must be at least 1, got 0"),
+        ({"held_out": 1.0}, r"held_out must lie in \(0, 1\), got 1.0"),
         ({"grid": {"algorithm.aggregate": [Mean()]}}, "tuning.grid names algorithm.aggregate, which is no other axis"),
     ],
 )
 def test_unequal_chances_and_common_seeds_are_refused(change, message):
-    with pytest.raises(InfeasibleError, match=message):
+    with pytest.raises(ValueError, match=message):
         replace(STUDY, tuning=replace(TUNING, **change))
 
 

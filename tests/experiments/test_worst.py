@@ -127,9 +127,17 @@ def test_compositions_are_drawn_by_their_number():
     assert len({str(WORST.drawn(k)) for k in range(9)}) == 9
 
 
-@pytest.mark.parametrize("options", [{"factors": (2.0,)}, {"budget": -1}, {"seeds": ()}, {"refined": 0}])
-def test_wrong_options_are_refused(options):
-    with pytest.raises(InfeasibleError, match="worst_of needs the factor 1"):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"factors": (2.0,)}, "worst_of needs the factor 1"),
+        ({"seeds": range(0)}, "worst_of needs the factor 1 and a seed"),
+        ({"budget": -1}, "budget must be at least 0, got -1"),
+        ({"refined": 0, "confirm": 0}, "refined must be at least 1, got 0; confirm must be at least 1, got 0"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         worst_of([SignFlip()], **options)
 
 

@@ -32,7 +32,15 @@ from phalanx.core import InfeasibleError, StalledError
 from phalanx.engine import LoopSettings
 from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, codec, coordinate
 from phalanx.flower.audit import Note
-from phalanx.flower.codec import VECTOR, WORDS, AnswerMessage, Malformed, TaskMessage, answer_content, signing_input
+from phalanx.flower.codec import (
+    VECTOR,
+    WORDS,
+    AnswerMessage,
+    MalformedError,
+    TaskMessage,
+    answer_content,
+    signing_input,
+)
 from phalanx.flower.register import Register
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
@@ -508,7 +516,7 @@ def test_an_integer_of_any_length_is_not_let_in():
         return register._introduced(Message(content, FIRST_NODE, "query"), task)
 
     assert introduced(2**63 - 1)[1] == 2**63 - 1
-    with pytest.raises(Malformed, match="reports a int as its number of examples, expected an integer of 64 bits"):
+    with pytest.raises(MalformedError, match="reports a int as its number of examples, expected an integer of 64 bits"):
         introduced(10**1000)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flower.federations import KEYS
-from phalanx.flower import Malformed, codec
+from phalanx.flower import MalformedError, codec
 from phalanx.flower.codec import BLOCK, VECTOR, WORDS, AnswerMessage, TaskMessage
 from phalanx.flower.identity import signed_by, statement
 
@@ -150,7 +150,7 @@ def bad_arrays(d):
 @pytest.mark.parametrize(("array", "why"), bad_arrays(D).values(), ids=bad_arrays(D))
 def test_an_array_that_is_something_else_is_refused_and_nothing_is_written(array, why):
     out = torch.full((D,), 5.0)
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(MalformedError, match=why):
         codec.decode(ArrayRecord({"values": array}), "float32", out)
     assert (out == 5.0).all()
 
@@ -158,7 +158,7 @@ def test_an_array_that_is_something_else_is_refused_and_nothing_is_written(array
 @pytest.mark.parametrize("transfer", TRANSFERS)
 def test_each_form_is_refused_where_another_is_expected(transfer):
     for other in set(TRANSFERS) - {transfer}:
-        with pytest.raises(Malformed, match=r"claims to be|arrays are"):
+        with pytest.raises(MalformedError, match=r"claims to be|arrays are"):
             codec.decode(codec.encode(vector(), other), transfer, torch.empty(D))
 
 
@@ -171,12 +171,12 @@ def test_each_form_is_refused_where_another_is_expected(transfer):
     ],
 )
 def test_missing_and_additional_arrays_are_refused(arrays, why):
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(MalformedError, match=why):
         codec.decode(ArrayRecord(arrays), "float32", torch.empty(D))
 
 
 def test_a_record_of_another_kind_is_refused():
-    with pytest.raises(Malformed, match="is a MetricRecord, expected an ArrayRecord"):
+    with pytest.raises(MalformedError, match="is a MetricRecord, expected an ArrayRecord"):
         codec.decode(MetricRecord({"values": 1.0}), "float32", torch.empty(D))
 
 
@@ -214,7 +214,7 @@ def test_records_that_are_missing_or_too_many_are_refused(change, why):
     content = answered(**{k: v for k, v in change.items() if v})
     for name in [k for k, v in change.items() if v is None]:
         del content[name]
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(MalformedError, match=why):
         codec.read_update(content, "float32", torch.empty(D))
 
 
@@ -233,12 +233,12 @@ def test_words_of_another_kind_are_refused(words, why):
     content = answered()
     for name, value in words.items():
         content[WORDS][name] = value
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(MalformedError, match=why):
         codec.read_answer(content)
 
 
 def test_an_answer_without_words_is_refused():
-    with pytest.raises(Malformed, match="'phalanx' is a NoneType, expected a ConfigRecord"):
+    with pytest.raises(MalformedError, match="'phalanx' is a NoneType, expected a ConfigRecord"):
         codec.read_answer(RecordDict({VECTOR: codec.encode(vector())}))
 
 

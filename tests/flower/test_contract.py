@@ -22,7 +22,7 @@ from phalanx.core import InfeasibleError
 from phalanx.data import CSV, Dataset, Parquet, Schema
 from phalanx.data.table_impossible import rounded
 from phalanx.data.table_schema import UnfitTableError
-from phalanx.flower import Coordinator, InProcessGrid, Malformed, Participant, client_app, codec, coordinate
+from phalanx.flower import Coordinator, InProcessGrid, MalformedError, Participant, client_app, codec, coordinate
 from phalanx.flower.audit import read
 from phalanx.flower.client import ClientWorker
 from phalanx.flower.contract import CODES, refusal
@@ -249,7 +249,7 @@ def test_a_client_with_another_schema_or_none_is_turned_away_with_a_sentence(has
 def test_a_forged_digest_is_malformed_and_not_repeated(digest, tmp_path):
     content = codec.answer_content(codec.AnswerMessage(b"", b"", 0, 1, b""), schema=SCHEMA.digest)
     content["schema"]["digest"] = digest
-    with pytest.raises(Malformed, match="expected sha256: and 64 digits") as error:
+    with pytest.raises(MalformedError, match="expected sha256: and 64 digits") as error:
         codec.read_schema(content)
     assert len(str(error.value)) < 150
 

@@ -13,7 +13,7 @@ from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
 from phalanx.flower import InProcessGrid, coordinate
 from phalanx.flower.client import ClientWorker
-from phalanx.flower.codec import Malformed
+from phalanx.flower.codec import MalformedError
 from phalanx.flower.gate import OTHER, REASONS, WithheldError, gated, reason_of, received
 
 SECRET = "SMITH, Jane 1971-03-02"
@@ -29,11 +29,11 @@ def caused(error):
     return error
 
 
-class NamedAfterIt(Exception):
+class NamedAfterItError(Exception):
     """An exception of the client's own."""
 
 
-NamedAfterIt.__name__ = NamedAfterIt.__qualname__ = SECRET
+NamedAfterItError.__name__ = NamedAfterItError.__qualname__ = SECRET
 FAILURES = {
     "a value": ValueError(f"could not convert string to float: '{SECRET}'"),
     "a key": KeyError(SECRET),
@@ -43,11 +43,11 @@ FAILURES = {
     "memory": MemoryError(SECRET),
     "a package": ImportError(SECRET, name=SECRET, path=SECRET),
     "settings": InfeasibleError(SECRET),
-    "a message": Malformed(SECRET),
+    "a message": MalformedError(SECRET),
     "several": ExceptionGroup(SECRET, [ValueError(SECRET)]),
     "a note": noted(RuntimeError("no")),
     "a cause": caused(RuntimeError("no")),
-    "a name": NamedAfterIt(SECRET),
+    "a name": NamedAfterItError(SECRET),
     "an end": StopIteration(SECRET),
     "a reason with more": RuntimeError(f"{OTHER} {SECRET}"),
 }

@@ -43,7 +43,7 @@ class Liar(Participant):
 
     lie: bytes = b""
 
-    def told(self):
+    def table_statistics(self):
         return self.lie
 
 
@@ -140,7 +140,7 @@ def test_a_site_tells_only_if_its_own_settings_say_so(tmp_path):
     asked([site(0, tmp_path), site(1, tmp_path), silent], tmp_path)
     assert [client for client, _ in events(tmp_path, "lost")] == [2]
     assert not (tmp_path / STATISTICS / "2.json").exists()
-    with pytest.raises(InfeasibleError, match="No site told statistics"):
+    with pytest.raises(InfeasibleError, match="No site sent statistics"):
         asked([dataclasses.replace(silent, key=KEYS[0])], tmp_path / "none")
 
 
@@ -171,7 +171,7 @@ def test_too_few_sites_or_rows_end_it(tmp_path):
     with pytest.raises(InfeasibleError, match=r"1 site of the 2 that are needed enrolled"):
         asked([site(0, tmp_path), few], tmp_path, timeouts=quick)
     with pytest.raises(InfeasibleError, match="statistics need 20"):
-        few.told()
+        few.table_statistics()
 
 
 def test_what_tells_no_statistics_is_refused(tmp_path):
@@ -183,7 +183,7 @@ def test_what_tells_no_statistics_is_refused(tmp_path):
     with pytest.raises(InfeasibleError, match="Give schema and folder"):
         Coordinator(FedAvg(), MLP((8,)), roster_of(1), until=Until(1), schema=SCHEMA, statistics=True)
     other = site(1, tmp_path, data=CSV(str(tmp_path / "site-1.csv"), "state"))
-    assert other.told() == statistics_of(SCHEMA, str(tmp_path / "site-1.csv")).json
+    assert other.table_statistics() == statistics_of(SCHEMA, str(tmp_path / "site-1.csv")).json
 
 
 @pytest.mark.slow

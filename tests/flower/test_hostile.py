@@ -40,7 +40,7 @@ from phalanx.flower.client import ClientMemory, ClientWorker, RememberedTurn
 from phalanx.flower.codec import (
     VECTOR,
     WORDS,
-    Malformed,
+    MalformedError,
     OtherReleaseError,
     TaskMessage,
     sign_task,
@@ -450,7 +450,7 @@ def test_a_signature_for_one_coordinator_is_refused_by_another():
     ],
 )
 def test_a_client_answers_no_other_coordinator_than_its_own(mine, content, why):
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(MalformedError, match=why):
         worker(mine).introduce(content)
 
 
@@ -490,12 +490,12 @@ def test_each_part_of_a_task_is_signed(change):
     assert len(worker(MINE).train(signed(TRAIN, download=torch.zeros(D), addressee=own))) == 2
     content = signed(TRAIN, download=torch.zeros(D), addressee=own)
     change(content)
-    with pytest.raises(Malformed, match="not signed by the coordinator that it names, for this client"):
+    with pytest.raises(MalformedError, match="not signed by the coordinator that it names, for this client"):
         worker(MINE).train(content)
 
 
 def test_a_task_for_another_client_is_not_carried_out():
-    with pytest.raises(Malformed, match="not signed by the coordinator that it names, for this client"):
+    with pytest.raises(MalformedError, match="not signed by the coordinator that it names, for this client"):
         worker(MINE).train(signed(TRAIN, download=torch.zeros(D), addressee=public_bytes(KEYS[1])))
 
 
@@ -519,7 +519,7 @@ def test_a_task_that_came_before_is_not_carried_out_again(how, tmp_path):
         worker.train(content)
     again = worker if how == "neither" else ClientWorker(made)
     for task, content in zip(tasks, contents, strict=True):
-        with pytest.raises(Malformed, match=f"the task of version {task.version} came before"):
+        with pytest.raises(MalformedError, match=f"the task of version {task.version} came before"):
             again.train(content)
     fresh = TRAIN._replace(nonce=b"f" * 32, version=200, turn=200)
     again.train(signed(fresh, download=torch.zeros(D), addressee=own))

@@ -14,7 +14,7 @@ from flwr.superlink.grid import http_grid
 import phalanx
 from flower.federations import QUICK, SMALL, at_nodes, attacked, coordinator, honest
 from phalanx.flower import InProcessGrid, coordinate
-from phalanx.flower.codec import Malformed
+from phalanx.flower.codec import MalformedError
 from phalanx.flower.limits import at_most, most_bytes
 from phalanx.runs.record import Record
 
@@ -32,10 +32,10 @@ def test_an_array_that_names_a_piece_often_is_refused_before_it_is_built():
     content, pieces = bomb(5)
     with at_most(5000):
         assert len(Array.inflate(content, pieces).data) == 5000
-    with at_most(4999), pytest.raises(Malformed, match="more than 4,999 bytes"):
+    with at_most(4999), pytest.raises(MalformedError, match="more than 4,999 bytes"):
         Array.inflate(content, pieces)
     content, pieces = bomb(1_000_000)
-    with at_most(5000), pytest.raises(Malformed):
+    with at_most(5000), pytest.raises(MalformedError):
         Array.inflate(content, pieces)
 
 
@@ -44,7 +44,7 @@ def test_the_bytes_of_all_arrays_of_a_reply_count_together():
     with at_most(5000):
         Array.inflate(content, pieces)
         Array.inflate(content, pieces)
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedError):
             Array.inflate(content, pieces)
     with at_most(5000):
         Array.inflate(content, pieces)
@@ -69,7 +69,7 @@ def test_no_more_is_fetched_than_a_reply_may_have():
         return bytes(1000)
 
     numbers = [str(k) for k in range(500)]
-    with at_most(5500), pytest.raises(Malformed, match="more than 5,500 bytes"):
+    with at_most(5500), pytest.raises(MalformedError, match="more than 5,500 bytes"):
         http_grid.pull_objects(numbers, fetch)
     assert 6 <= len(fetched) <= 12, "some are under way in other threads"
     with at_most(500_000):

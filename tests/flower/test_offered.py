@@ -125,15 +125,15 @@ def test_models_of_an_earlier_run_are_not_taken_for_those_of_one_that_failed(tmp
     carried_out(OPPOSED, tmp_path)
     folder = tmp_path / "run"
 
-    class Broken(Exception):
+    class BrokenError(Exception):
         pass
 
     def breaks(progress):
         if progress.step == 1:
-            raise Broken
+            raise BrokenError
 
     plan = dataclasses.replace(SMALL, algorithm=FedAvg())
-    with InProcessGrid(at_nodes(honest(plan, tmp_path / "clients"))) as grid, pytest.raises(Broken):
+    with InProcessGrid(at_nodes(honest(plan, tmp_path / "clients"))) as grid, pytest.raises(BrokenError):
         coordinate(grid, coordinator(plan, folder=folder, observers=[breaks]))
     assert not (folder / "models").exists()
     (path,) = offered(folder, 0).values()

@@ -28,7 +28,7 @@ from phalanx.attacks import (
 )
 from phalanx.core import InfeasibleError, Local
 from phalanx.data import Dataset
-from phalanx.flower import Malformed, Participant, participant_of
+from phalanx.flower import MalformedError, Participant, participant_of
 from phalanx.flower.client import ClientMemory, ClientWorker, RememberedTurn, _packed, _unpacked
 from phalanx.flower.codec import VECTOR, TaskMessage, answer_content, encode, read_answer, read_update, task_content
 from phalanx.flower.identity import new_key
@@ -156,7 +156,7 @@ def test_a_server_that_was_killed_can_go_back_two_turns_and_no_further(tmp_path)
         memory.keep(TASK._replace(turn=turn), known(float(turn)))
     assert memory.before(TASK._replace(turn=3)).local.params.tolist() == [2.0] * 3
     assert len(list(tmp_path.iterdir())) == 1, "what it was told after that is forgotten"
-    with pytest.raises(Malformed, match="got a task of turn 2, but remembers only turns 2 to 2"):
+    with pytest.raises(MalformedError, match="got a task of turn 2, but remembers only turns 2 to 2"):
         memory.before(TASK._replace(turn=2))
 
 
@@ -182,14 +182,14 @@ def test_a_client_trains_as_it_is_told_to(tmp_path):
 
 def test_a_client_does_not_train_what_is_not_its_model(tmp_path):
     worker = ClientWorker(participant_of(SMALL, 1, KEYS[1], tmp_path))
-    with pytest.raises(Malformed, match=r"claims to be float32 \(3,\)"):
+    with pytest.raises(MalformedError, match=r"claims to be float32 \(3,\)"):
         worker.train(task_content(TASK, torch.zeros(3)))
-    with pytest.raises(Malformed, match="records are 'phalanx', expected"):
+    with pytest.raises(MalformedError, match="records are 'phalanx', expected"):
         worker.train(task_content(TASK))
-    with pytest.raises(Malformed, match="record 'phalanx' holds"):
+    with pytest.raises(MalformedError, match="record 'phalanx' holds"):
         worker.train(answer_content(read_answer(worker.introduce(task_content(TASK))), encode(torch.zeros(3))))
     session = task_content(TASK._replace(session="../../etc"), torch.zeros(3))
-    with pytest.raises(Malformed, match="no session of letters and digits"):
+    with pytest.raises(MalformedError, match="no session of letters and digits"):
         worker.train(session)
     assert VECTOR in session
 

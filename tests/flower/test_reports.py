@@ -15,7 +15,7 @@ from phalanx.core import ClientReport, InfeasibleError
 from phalanx.engine import LoopSettings
 from phalanx.engine.participation import everyone
 from phalanx.flower import codec, participant_of
-from phalanx.flower.codec import REPORT, AnswerMessage, Malformed
+from phalanx.flower.codec import REPORT, AnswerMessage, MalformedError
 from phalanx.flower.in_process import InProcessGrid
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
@@ -124,7 +124,7 @@ def test_what_is_no_report_is_refused(record, why):
     content = codec.answer_content(answer, codec.encode(torch.ones(3)))
     assert codec.read_update(content, "float32", torch.empty(3)) is None
     content[REPORT] = record
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(MalformedError, match=why):
         codec.read_update(content, "float32", torch.empty(3))
 
 

@@ -30,7 +30,7 @@ from flower.test_record import Killed, killed_at
 from phalanx.algorithms import FedAvg
 from phalanx.cli.main import main
 from phalanx.engine import LoopSettings
-from phalanx.flower import FlowerTransport, InProcessGrid, Malformed, Suspension, codec, coordinate
+from phalanx.flower import FlowerTransport, InProcessGrid, MalformedError, Suspension, codec, coordinate
 from phalanx.flower.audit import read
 from phalanx.flower.codec import COSIGNATURE, HEAD, VECTOR, ShownHead, TaskMessage
 from phalanx.flower.gate import ALTERED_TRAIL, AlteredTrailError, reason_of
@@ -459,7 +459,7 @@ def test_a_client_takes_heads_that_go_on_and_no_others(tmp_path):
     ],
 )
 def test_what_is_no_head_of_this_run_is_refused(head, why):
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(MalformedError, match=why):
         SeenTasks(None).add(TASK, head)
 
 
@@ -477,7 +477,7 @@ def test_what_is_no_head_of_this_run_is_refused(head, why):
 )
 def test_a_head_of_another_form_is_malformed(record):
     content = RecordDict({HEAD: record})
-    with pytest.raises(Malformed, match="record 'checkpoint'"):
+    with pytest.raises(MalformedError, match="record 'checkpoint'"):
         codec.read_head(content)
 
 

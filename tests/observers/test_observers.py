@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from phalanx import InfeasibleError, LocalSGD, Progress, Record, Run, Stop, Until, observers, simulate
+from phalanx import InfeasibleError, LocalSGD, Progress, Record, Run, StopRunError, Until, observers, simulate
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import SignFlip
 from phalanx.data import Dataset, InMemory
@@ -49,7 +49,7 @@ def stops_after(stopping, values, metric="accuracy"):
     for step, value in enumerate(values):
         try:
             stopping(progress(step, **({} if value is None else {metric: value})))
-        except Stop:
+        except StopRunError:
             return step
     return None
 
@@ -118,7 +118,9 @@ def test_what_was_before_counts():
     stopping.catch_up([*lines, StepRecord(step=2, version=2, seconds=0.0)])
     stopping(progress(3))
     stopping(progress(4, accuracy=0.5))
-    with pytest.raises(Stop, match=r"the accuracy was best after step 0 \(0\.5\) and did not improve in 3 evaluations"):
+    with pytest.raises(
+        StopRunError, match=r"the accuracy was best after step 0 \(0\.5\) and did not improve in 3 evaluations"
+    ):
         stopping(progress(5, accuracy=0.5))
 
 
@@ -128,7 +130,7 @@ def test_what_was_before_counts():
 def stop_at(step, reason="enough"):
     def observer(progress):
         if progress.step >= step:
-            raise Stop(reason)
+            raise StopRunError(reason)
 
     return observer
 

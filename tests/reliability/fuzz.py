@@ -60,12 +60,12 @@ def child(name: str, arguments: list[str]) -> None:
     with atheris.instrument_imports(include=["phalanx.flower", "phalanx.runs", "phalanx.reading", "phalanx.data",
                                              "phalanx.simulation.traces", "phalanx.cli.weights_files",
                                              "phalanx.experiments"]):  # fmt: skip
-        from reliability.targets import TARGETS, Refused
+        from reliability.targets import TARGETS, RefusedError
 
     check = TARGETS[name].check
 
     def once(data: bytes) -> None:
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RefusedError):
             check(data)
 
     atheris.Setup([sys.argv[0], *arguments], once)
@@ -120,7 +120,7 @@ def mutated(inputs: list[bytes], rng: random.Random) -> bytes:
 
 def plainly(name: str, seeds: list[bytes], options: argparse.Namespace, executions: int) -> bool:
     """Fuzz one target without Atheris in this process, print a line about it, and return whether nothing was found."""
-    from reliability.targets import TARGETS, Refused
+    from reliability.targets import TARGETS, RefusedError
 
     rng, inputs = random.Random(f"{name} {options.seed}"), [*seeds, *stored(name)]
     refused, slowest, begun, kept = 0, 0.0, time.process_time(), dict[str, bytes]()
@@ -128,7 +128,7 @@ def plainly(name: str, seeds: list[bytes], options: argparse.Namespace, executio
         data, before = mutated(inputs, rng), time.process_time()
         try:
             TARGETS[name].check(data)
-        except Refused as refusal:
+        except RefusedError as refusal:
             refused += 1
             kept.setdefault(re.sub("[^a-z]+", " ", str(refusal.__cause__))[-80:], data)
         except Exception as error:

@@ -1,7 +1,7 @@
 """What is fuzzed: a function of bytes for each reader of what comes from outside.
 
-A target either ends, with a value that is the same when it is written and read again, or raises `Refused` since the
-reader raised its documented error.  Any other exception is a mistake.
+A target either ends, with a value that is the same when it is written and read again, or raises `RefusedError`
+since the reader raised its documented error.  Any other exception is a mistake.
 """
 
 import atexit
@@ -39,13 +39,13 @@ from phalanx.experiments.trace import Excluded, InvalidClient, Trace
 from phalanx.flower import InProcessGrid, Member, Roster, codec
 from phalanx.flower.audit import Entry
 from phalanx.flower.audit import read as read_audit
-from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage, Transfer
+from phalanx.flower.codec import AnswerMessage, MalformedError, TaskMessage, Transfer
 from phalanx.flower.identity import as_text
 from phalanx.flower.wire import LONGEST, failure, short
 from phalanx.runs.canonical import identity_of
 from phalanx.runs.checkpoint import MAGIC, Header, Origin, _read, peek, write
 from phalanx.runs.models import Models, architecture_of
-from phalanx.runs.packing import Piece, Unpackable, pack, unpack
+from phalanx.runs.packing import Piece, UnpackableError, pack, unpack
 from phalanx.runs.provenance import provenance
 from phalanx.runs.record import as_lines
 from phalanx.runs.schema import StepRecord, to_json
@@ -58,7 +58,7 @@ D = 5  # entries of a vector
 TRANSFERS: tuple[Transfer, ...] = ("float32", "bfloat16", "int8")
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The reader refused the input with its documented error."""
 
 
@@ -66,7 +66,7 @@ class Target(NamedTuple):
     """A reader to fuzz.
 
     Args:
-        check: reads the bytes; raises `Refused`, or an exception that is a mistake.
+        check: reads the bytes; raises `RefusedError`, or an exception that is a mistake.
         seeds: makes valid inputs.
         executions: of the long form.
     """
@@ -78,12 +78,12 @@ class Target(NamedTuple):
 
 @contextmanager
 def refusing(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn the documented errors of a reader into `Refused`."""
+    """Turn the documented errors of a reader into `RefusedError`."""
     try:
         yield
     except kinds as error:
         spoken(error)
-        raise Refused from error
+        raise RefusedError from error
 
 
 def spoken(error: Exception, begin: str = "") -> None:
@@ -158,7 +158,7 @@ def read_message(content: RecordDict, choice: bytes) -> None:
         assert codec.read_task(codec.task_content(task, out), again) == task
         assert like(out, again)
         codec.signing_input(task, content)
-    except Malformed as error:
+    except MalformedError as error:
         spoken(error)
         refused += 1
     try:
@@ -168,16 +168,16 @@ def read_message(content: RecordDict, choice: bytes) -> None:
         codec.read_update(sent, transfer, again)
         assert like(out, again)
         assert codec.fingerprint(sent) == codec.fingerprint(content)
-    except Malformed as error:
+    except MalformedError as error:
         spoken(error)
         refused += 1
     for read in (codec.read_head, codec.read_cosignature):
         try:
             read(content)
-        except Malformed as error:
+        except MalformedError as error:
             spoken(error)
     if refused == 2:
-        raise Refused
+        raise RefusedError
 
 
 def check_codec(data: bytes) -> None:
@@ -357,8 +357,8 @@ def same_again(value: object) -> None:
     """Pack a value that was unpacked, and unpack it again."""
     try:
         packed = pack(value)
-    except Unpackable as error:
-        raise Refused from error
+    except UnpackableError as error:
+        raise RefusedError from error
     again = pack(unpack(json.loads(json.dumps(packed.form)), [whole_piece(piece) for piece in packed.pieces]))
     assert sorted(map(described, again.tensors)) == sorted(map(described, packed.tensors))
     assert repr(ordered(again.form["tree"])) == repr(ordered(packed.form["tree"])), "it changes when it is packed again"

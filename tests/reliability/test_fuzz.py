@@ -9,7 +9,7 @@ import pytest
 
 from reliability import fuzz
 from reliability.fuzz import mutated, stored
-from reliability.targets import LAKH, TARGETS, Refused
+from reliability.targets import LAKH, TARGETS, RefusedError
 
 every_target = pytest.mark.parametrize(
     "name",
@@ -24,7 +24,7 @@ def outcome(name, data):
     """Whether a reader takes an input; an exception that is not its documented error fails the test."""
     try:
         TARGETS[name].check(data)
-    except Refused:
+    except RefusedError:
         return False
     return True
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import phalanx.algorithms
 from algorithms.test_common import ALGORITHMS, one_of_each_class, some_updates, start
 from phalanx.core import Local, Verdict
-from phalanx.runs.packing import ALIGNMENT, Unpackable, pack, unpack
+from phalanx.runs.packing import ALIGNMENT, UnpackableError, pack, unpack
 
 
 class Pair(NamedTuple):
@@ -255,20 +255,20 @@ def local_class():
         (torch.empty(2, device="meta"), r"without content"),
         (
             local_class(),
-            r"not to be found as test_packing:local_class.<locals>.Hidden. Define it at the top",
+            r"cannot be imported as test_packing:local_class.<locals>.Hidden. Define it at the top",
         ),
     ],
     ids=lambda v: v if isinstance(v, str) else type(v).__name__,
 )
 def test_what_is_not_kept_is_named_with_its_place(value, says):
-    with pytest.raises(Unpackable, match=says):
+    with pytest.raises(UnpackableError, match=says):
         pack(value)
 
 
 def test_what_contains_itself_is_no_value():
     loop = []
     loop.append(loop)
-    with pytest.raises(Unpackable, match="nested too deeply, or contains itself"):
+    with pytest.raises(UnpackableError, match="nested too deeply, or contains itself"):
         pack(loop)
 
 

@@ -41,7 +41,7 @@ def test_each_client_holds_and_is_tested_on_what_its_group_sees():
     state, _ = GROUPED.algorithm.init(federation.start, dict.fromkeys(range(4), 10))
     own = evaluate(federation.model, federation.start, federation.tests[1])
     other = evaluate(federation.model, federation.start, federation.tests[0])
-    measured = federation.worth(state, range(4))
+    measured = federation.evaluate(state, range(4))
     assert measured.accuracy == pytest.approx((own.accuracy + other.accuracy) / 2)
     by_names = (federation.holdings[3] / federation.holdings[3].sum() * own.by_class).nansum()
     assert measured.client_accuracy[3] == pytest.approx(float(by_names), abs=1e-3)
@@ -67,7 +67,7 @@ def test_clients_that_are_served_the_same_are_evaluated_once_per_group(monkeypat
 
     monkeypatch.setattr("phalanx.runs.federation.evaluate_each", counted)
     state, _ = federation.plan.algorithm.init(federation.start, dict.fromkeys(range(4), 10))
-    federation.worth(state, range(4))
+    federation.evaluate(state, range(4))
     assert len(models) == 2
 
 
@@ -79,7 +79,7 @@ def test_what_an_attacker_wants_is_measured_by_the_eyes_of_each_group():
     assert torch.equal(federation.goals[0].x, federation.test.of(federation.test.y == 7).x)
     assert torch.equal(federation.goals[1].x, federation.test.of(federation.test.y == 1).x)
     state, _ = FedAvg().init(federation.start, dict.fromkeys(range(4), 10))
-    assert 0 <= federation.worth(state, range(4)).attack_success <= 1
+    assert 0 <= federation.evaluate(state, range(4)).attack_success <= 1
 
 
 def test_a_run_that_cannot_be_grouped_is_refused_at_once():

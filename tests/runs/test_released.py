@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from phalanx import Run, Stop, Until, simulate
+from phalanx import Run, StopRunError, Until, simulate
 from phalanx.algorithms import Catalyst
 from phalanx.data import Dataset
 from phalanx.simulation import Normal
@@ -18,14 +18,14 @@ def held():
 
 def stop(progress):
     if progress.step == 2:
-        raise Stop("enough")
+        raise StopRunError("enough")
 
 
 def stop_from_another(progress):
     try:
         stop(progress)
-    except Stop as error:
-        raise Stop("enough") from error
+    except StopRunError as error:
+        raise StopRunError("enough") from error
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from phalanx.attacks import SignFlip
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, InMemory
-from phalanx.engine.observer import Stop
+from phalanx.engine.observer import StopRunError
 from phalanx.models import MLP
 from phalanx.rng import generator
 from phalanx.runs.replay import UpdateReplay
@@ -157,7 +157,7 @@ def test_a_run_that_goes_on_keeps_the_rest_and_comes_to_the_same_files(run, tmp_
 
     def stops(progress):
         if progress.step == 2:
-            raise Stop("for a test")
+            raise StopRunError("for a test")
 
     kept(plan, tmp_path, observers=[stops])
     assert kept_steps(tmp_path) == [1, 2]
@@ -170,7 +170,7 @@ def test_a_run_that_goes_on_keeps_the_rest_and_comes_to_the_same_files(run, tmp_
 def test_a_run_whose_first_updates_were_not_kept_does_not_begin_to_keep_them(tmp_path):
     def stops(progress):
         if progress.step == 2:
-            raise Stop("for a test")
+            raise StopRunError("for a test")
 
     simulate(FEW, folder=tmp_path, observers=[stops])
     record = simulate(FEW, folder=tmp_path, keep_updates=True)

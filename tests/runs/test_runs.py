@@ -87,7 +87,7 @@ def test_nan_senders_change_no_bit_for_the_others(rule):
     import phalanx
 
     absent = phalanx.run(rule, honest, federation.start, plan)
-    measured = federation.worth(absent, range(6))
+    measured = federation.evaluate(absent, range(6))
     assert present.summary.final.loss == measured.loss
 
 

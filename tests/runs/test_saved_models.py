@@ -9,7 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from phalanx import Record, Run, Stop, Until, simulate
+from phalanx import Record, Run, StopRunError, Until, simulate
 from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted, Standalone
 from phalanx.attacks import Rescale
 from phalanx.core import InfeasibleError
@@ -325,7 +325,7 @@ def test_the_best_evaluation_is_by_accuracy_or_by_loss(by, best, tmp_path):
 def test_the_best_evaluation_so_far_must_be_in_the_folder(tmp_path):
     def stops(progress):
         if progress.step == 2:
-            raise Stop("enough")
+            raise StopRunError("enough")
 
     simulate(SMALL, folder=tmp_path, observers=[stops])
     with pytest.raises(InfeasibleError, match="does not hold the models of the best evaluation so far"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import phalanx
-from phalanx import LocalSGD, Record, Run, Stop, Until, simulate
+from phalanx import LocalSGD, Record, Run, StopRunError, Until, simulate
 from phalanx.algorithms import Standalone
 from phalanx.cli.main import main
 from phalanx.data import Dataset, InMemory
@@ -495,7 +495,7 @@ def test_what_cannot_be_verified_is_said(tmp_path, capsys):
 # Runs that stop and go on
 
 
-def stop_at(step, kind=Stop):
+def stop_at(step, kind=StopRunError):
     def observer(progress):
         if progress.step == step:
             raise kind("enough")
@@ -503,13 +503,13 @@ def stop_at(step, kind=Stop):
     return observer
 
 
-@pytest.mark.parametrize("kind", [Stop, KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("kind", [StopRunError, KeyboardInterrupt, RuntimeError])
 def test_a_run_that_stops_is_sealed_and_goes_on_without_a_seal(kind, tmp_path):
     folder, seen = tmp_path / "run", []
     try:
         simulate(PLAN, folder=folder, observers=[stop_at(3, kind)], models=SavedModels(best=True), checkpoint=OFTEN)
     except (KeyboardInterrupt, RuntimeError):
-        assert kind is not Stop
+        assert kind is not StopRunError
     assert examine(folder).sentence == ""
     assert (folder / "checkpoint").exists()
 

@@ -118,16 +118,16 @@ def test_history_says_who_was_lost_and_why():
     ids=["arrivals", "rounds", "reference", "attack"],
 )
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(plan, tmp_path):
-    class Stop(Exception):
+    class StopRunError(Exception):
         pass
 
     def stop(progress):
         if progress.step == 7 and progress.updates is not None:
-            raise Stop
+            raise StopRunError
 
     whole = simulate(plan)
     always = Checkpoint(every_seconds=0)
-    with pytest.raises(Stop):
+    with pytest.raises(StopRunError):
         simulate(plan, folder=tmp_path, checkpoint=always, observers=[stop])
     resumed = simulate(plan, folder=tmp_path, checkpoint=always)
     assert resumed.history == whole.history

@@ -447,14 +447,14 @@ def plain_score(model, vector, data, task):
 
 @pytest.mark.parametrize("changes", RUNS.values(), ids=RUNS)
 def test_metrics_of_runs_have_the_bits_of_the_plain_way(changes, monkeypatch):
-    worth, compared = Federation.worth, []
+    evaluate, compared = Federation.evaluate, []
 
     def checked(self, state, enrolled):
-        found = worth(self, state, enrolled)
+        found = evaluate(self, state, enrolled)
         compared.append((repr(found), repr(msgspec.structs.replace(found, **plainly(self, state, enrolled)))))
         return found
 
-    monkeypatch.setattr(Federation, "worth", checked)
+    monkeypatch.setattr(Federation, "evaluate", checked)
     simulate(dataclasses.replace(PLAIN, **changes))
     assert len(compared) == 4
     assert len({found for found, _ in compared}) > 1
@@ -465,7 +465,7 @@ def test_metrics_of_runs_have_the_bits_of_the_plain_way(changes, monkeypatch):
 def test_metrics_of_models_of_nan_have_the_bits_of_the_plain_way():
     federation = Federation(dataclasses.replace(PLAIN, partition=Shards(2)))
     state, _ = FedAvg().init(federation.start * math.nan, dict.fromkeys(range(6), 1))
-    found = federation.worth(state, range(6))
+    found = federation.evaluate(state, range(6))
     assert math.isnan(found.loss)
     assert repr(found) == repr(msgspec.structs.replace(found, **plainly(federation, state, range(6))))
 
@@ -487,7 +487,7 @@ def test_each_client_is_tested_on_its_model_after_so_many_local_epochs():
     federation = Federation(TUNED)
     state, _ = FedAvg().init(federation.start, dict.fromkeys(range(4), 1))
     state = state._replace(version=7)
-    found = federation.worth(state, range(4)).received_accuracy
+    found = federation.evaluate(state, range(4)).received_accuracy
     recipe = dataclasses.replace(TUNED.training, epochs=2, steps=None)
     trainer = Trainer(federation.model, recipe, stream(TUNED.seed, "fine-tuning"))
     for i in range(4):
@@ -495,7 +495,7 @@ def test_each_client_is_tested_on_its_model_after_so_many_local_epochs():
         trainer.train(LocalTask(i, 7, 7, federation.start, change), federation.data[i])
         assert found[i] == evaluate(federation.model, federation.start + change, federation.test).accuracy
     assert len(set(found.values())) > 1
-    plain = Federation(SMALL).worth(state, range(4)).received_accuracy
+    plain = Federation(SMALL).evaluate(state, range(4)).received_accuracy
     assert len(set(plain.values())) == 1
 
 

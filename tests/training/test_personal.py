@@ -209,7 +209,7 @@ def test_an_evaluation_is_of_the_personal_models():
         observers=[keep(last := [])],
     )
     state = last[-1].state
-    found = federation.worth(state, range(5)).received_accuracy
+    found = federation.evaluate(state, range(5)).received_accuracy
     personal = federation.transport.trainer.snapshot()
     for i in range(5):
         assert found[i] == evaluate(federation.model, personal[i], federation.test).accuracy
@@ -245,7 +245,7 @@ def test_fine_tuning_before_an_evaluation_begins_with_the_personal_model():
     change = torch.empty_like(start)
     trainer.train(LocalTask(3, 1, 1, start, change), federation.data[3])
     expected = evaluate(federation.model, start + change, federation.test).accuracy
-    assert federation.worth(last[-1].state, range(5)).received_accuracy[3] == expected
+    assert federation.evaluate(last[-1].state, range(5)).received_accuracy[3] == expected
 
 
 @pytest.mark.parametrize(

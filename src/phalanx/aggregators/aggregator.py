@@ -67,7 +67,7 @@ class Aggregator(CheckedFields, ABC):
 
     @property
     def title(self) -> str:
-        """A name for people."""
+        """A short name, such as `Median`."""
         return type(self).__name__
 
     def __call__(
@@ -214,7 +214,7 @@ class PreAggregator(CheckedFields, ABC):
 
     @property
     def title(self) -> str:
-        """A name for people."""
+        """A short name, such as `NearestNeighborMixing`."""
         return type(self).__name__
 
     @abstractmethod

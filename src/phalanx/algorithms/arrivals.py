@@ -1,13 +1,15 @@
 """Common parts of algorithms on arrivals: single updates, and rounds made of them."""
 
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from typing_extensions import override
 
-from phalanx.core import Updates, Vector
+from phalanx.core import Algorithm, State, Updates, Vector, Verdict
 from phalanx.wording import plural
 
 
@@ -23,6 +25,23 @@ class Arrival(NamedTuple):
 def one_by_one(updates: Updates) -> Iterator[Arrival]:
     """Yield the updates as if they had arrived one after the other."""
     return map(Arrival, updates.clients, updates.versions, updates.bases, updates.deltas)
+
+
+class OneByOne(Algorithm[State]):
+    """An algorithm that uses updates one by one, also where several arrive in a step."""
+
+    @override
+    def step(self, state: State, updates: Updates) -> tuple[State, Set[int]]:
+        after: Any = state
+        verdicts = dict[int, Verdict]()
+        for arrival in one_by_one(updates):
+            after = self._receive(after, arrival)
+            verdicts |= after.verdicts
+        return after._replace(verdicts=verdicts), set(updates.clients)
+
+    @abstractmethod
+    def _receive(self, state: State, arrival: Arrival) -> State:
+        """Return the state after one update, with its verdict and those on updates that waited for it."""
 
 
 def age_in_words(tau: int) -> str:

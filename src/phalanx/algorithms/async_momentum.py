@@ -26,10 +26,10 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.aggregator import check_rows
-from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
+from phalanx.algorithms.arrivals import Arrival, OneByOne, age_in_words
 from phalanx.algorithms.momentum import MomentumClient
 from phalanx.algorithms.rounds import drift
-from phalanx.core import InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, Pool, Setting, Traits, Vector, Verdict
 from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.promises.promise_watch import combine
 
@@ -49,7 +49,7 @@ class AsyncMomentumState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AsyncMomentum(MomentumClient[AsyncMomentumState]):
+class AsyncMomentum(OneByOne[AsyncMomentumState], MomentumClient[AsyncMomentumState]):
     """Takes a step at each arrival, by a weighted robust rule over the last momentum of all clients.
 
     A client that answers often has fresh momenta and counts more: what must stay below the rule's breakdown point is
@@ -104,18 +104,11 @@ class AsyncMomentum(MomentumClient[AsyncMomentumState]):
             return dict.fromkeys(clients, 1.0)
         return {i: float(max(1, state.answers.get(i, 0))) for i in clients}
 
-    @override
-    def step(self, state: AsyncMomentumState, updates: Updates) -> tuple[AsyncMomentumState, Set[int]]:
-        verdicts = dict[int, Verdict]()
-        for arrival in one_by_one(updates):
-            state = self._receive(state, arrival)
-            verdicts |= state.verdicts
-        return state._replace(verdicts=verdicts), set(updates.clients)
-
     def _start(self, clients: int) -> int:
         """Return how many clients must have answered before the first step."""
         return clients // 2 + 1 if self.start is None else self.start
 
+    @override
     def _receive(self, state: AsyncMomentumState, arrival: Arrival) -> AsyncMomentumState:
         i, tau = arrival.client, state.version - arrival.version
         momenta = {**state.momenta, i: arrival.delta.clone()}

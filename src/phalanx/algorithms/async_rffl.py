@@ -153,7 +153,10 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         """See `Algorithm`: everybody keeps its model and its account, and reputations keep their ratios."""
         rest = {i: r for i, r in state.reputation.items() if i in clients}
         if not (total := sum(rest.values())):
-            raise InfeasibleError(f"None of {plural(len(clients), 'client')} has a reputation: who is to be believed?")
+            raise InfeasibleError(
+                f"None of {plural(len(clients), 'client')} has a reputation, so no update would have weight. "
+                "Keep a client that has one, or start a new run."
+            )
         new = state._replace(
             accounts={i: account for i, account in state.accounts.items() if i in clients},
             reputation={i: r / total for i, r in rest.items()},

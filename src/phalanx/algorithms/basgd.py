@@ -42,7 +42,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import check_rows
-from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
+from phalanx.algorithms.arrivals import Arrival, OneByOne, age_in_words
 from phalanx.algorithms.momentum import MomentumClient
 from phalanx.algorithms.rounds import Weighted, relative_weights, weigh_all
 from phalanx.core import InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict, lost_verdicts
@@ -83,7 +83,7 @@ class BASGDState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
+class BASGD(OneByOne[BASGDState], MomentumClient[BASGDState], Weighted[BASGDState]):
     """Gradients collected in buffers, and a robust step when all buffers have some.
 
     With a rule that tolerates f of B rows, such as the median for B >= 2f + 1, it tolerates f attackers: each is in one
@@ -165,13 +165,6 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
         return dict.fromkeys(clients, 1.0)
 
     @override
-    def step(self, state: BASGDState, updates: Updates) -> tuple[BASGDState, Set[int]]:
-        verdicts = dict[int, Verdict]()
-        for arrival in one_by_one(updates):
-            state = self._receive(state, arrival)
-            verdicts |= state.verdicts
-        return state._replace(verdicts=verdicts), set(updates.clients)
-
     def _receive(self, state: BASGDState, arrival: Arrival) -> BASGDState:
         s, tau = arrival.client, state.version - arrival.version
         b = state.assigned[s]

@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator
 from phalanx.algorithms.byzantine_cfl import AboveNoise, IfUnlike, resolved_threshold
-from phalanx.algorithms.clustered_fl import ClusteredFL, ClusteredFLState, Look
+from phalanx.algorithms.clustered_fl import ClusteredFL, ClusteredFLState, SplitCheck
 from phalanx.algorithms.rounds import no_proof
 from phalanx.clustering.tree import Node, Tree
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
@@ -153,8 +153,8 @@ class BenignClusters(Algorithm[BenignClustersState]):
         for v in state.regular.tree.leaves.keys() - regular.tree.leaves.keys():  # in a new cluster nothing is known
             deficits |= dict.fromkeys(state.regular.tree.nodes[v].clients, ())
         gone = {i for i, verdict in out.items() if verdict.final}
-        for look in regular.looks.values():
-            gone |= self._too_small(look, regular.version)
+        for check in regular.checks.values():
+            gone |= self._too_small(check, regular.version)
         verdicts = dict(regular.verdicts) | out
         for i in gone - out.keys():
             reason = f"{verdicts[i].reason}; excluded: a benign cluster has more than {plural(self.f, 'client')}"
@@ -218,16 +218,16 @@ class BenignClusters(Algorithm[BenignClustersState]):
                 tree = tree.joined(i, v if children is None else tree.branch(v, updates.deltas[row]).node)
         return after._replace(tree=tree)
 
-    def _too_small(self, look: Look, t: int) -> Set[int]:
+    def _too_small(self, check: SplitCheck, t: int) -> Set[int]:
         """Return the group that the criterion of 2019 would split off, if it is too small to be benign; else none."""
         regular = self.regular
-        if look.split or look.parts is None or look.gap is None or t <= regular.min_round:
+        if check.split or check.parts is None or check.gap is None or t <= regular.min_round:
             return frozenset()
-        smaller = min(look.parts, key=len)
-        small = len(smaller) <= self.f and len(look.clients) >= 2 * self.f + 1
+        smaller = min(check.parts, key=len)
+        small = len(smaller) <= self.f and len(check.clients) >= 2 * self.f + 1
         return (
             frozenset(smaller)
-            if small and look.asked >= regular.patience and look.gap >= regular.min_gap
+            if small and check.asked >= regular.patience and check.gap >= regular.min_gap
             else frozenset()
         )
 

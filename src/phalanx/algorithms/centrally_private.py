@@ -43,7 +43,7 @@ from phalanx.algorithms.fedavg import FedAvg
 from phalanx.algorithms.hidden import Hidden
 from phalanx.algorithms.private import Noisy, Private
 from phalanx.algorithms.server_optimizers import ServerOptimizer
-from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts, Wrapper
+from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithInnerVerdicts, Wrapper
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Traits, Updates, Vector
 from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
@@ -52,7 +52,7 @@ from phalanx.weighting import AsReported
 
 
 @dataclass(frozen=True)
-class CentrallyPrivateState(OuterStateWithoutVerdicts):
+class CentrallyPrivateState(OuterStateWithInnerVerdicts):
     """The server's state of `CentrallyPrivate`."""
 
     norm: float  # C, to which the updates of the next round are clipped

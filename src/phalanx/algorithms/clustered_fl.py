@@ -100,7 +100,7 @@ class Relative(CheckedFields):
     share: Annotated[float, Meta(gt=0), INFINITE]
 
 
-class Look(NamedTuple):
+class SplitCheck(NamedTuple):
     """The observations of one cluster in a round."""
 
     clients: tuple[int, ...]  # whose updates were compared: who reported or is remembered, and is not odd
@@ -165,7 +165,9 @@ class ClusteredFLState(NamedTuple):
     newcomers: Mapping[int, int]  # clients on their way down the tree, and the node that each has reached
     scale: float  # the largest median of these norms so far
     aggregates: Mapping[int, Vector]  # what the rule returned last in each leaf, for rules that start from there
-    looks: Mapping[int, Look]  # of each cluster with a client that reported in the last round, by its number then
+    checks: Mapping[
+        int, SplitCheck
+    ]  # of each cluster with a client that reported in the last round, by its number then
     verdicts: Mapping[int, Verdict]
     heard: Mapping[int, int] = {}  # the round in which each client reported last, or joined
     memory: Mapping[int, Remembered] = {}  # of members of clusters, where updates are remembered
@@ -196,19 +198,19 @@ class ClusteredFLState(NamedTuple):
     def norms(self) -> dict[int, dict[str, float]]:
         """For each cluster of the last round: mean and max of line 14, and their limits."""
         names = {"mean": "mean_norm", "max": "max_norm", "epsilon1": "epsilon1", "epsilon2": "epsilon2"}
-        return {v: {name: getattr(look, field) for name, field in names.items()} for v, look in self.looks.items()}
+        return {v: {name: getattr(check, field) for name, field in names.items()} for v, check in self.checks.items()}
 
     @property
     def separation(self) -> dict[int, dict[str, Any]]:
         """For each cluster of the last round: its best bi-partition, the similarity of the parts, and the decision."""
         names = ("parts", "alpha_cross", "gap", "decision")
-        return {v: {name: getattr(look, name) for name in names} for v, look in self.looks.items()}
+        return {v: {name: getattr(check, name) for name in names} for v, check in self.checks.items()}
 
     @property
     def similarity(self) -> dict[int, dict[str, Any]]:
         """For each cluster of the last round: alpha to four digits, and the clients of its rows."""
-        known = {v: look for v, look in self.looks.items() if look.similarity is not None}
-        return {v: {"clients": look.clients, "alpha": _rounded(look.similarity)} for v, look in known.items()}
+        known = {v: check for v, check in self.checks.items() if check.similarity is not None}
+        return {v: {"clients": check.clients, "alpha": _rounded(check.similarity)} for v, check in known.items()}
 
     def node_of(self, client: int) -> int:
         """Return the cluster of a client, or the node that it has reached; the root if it does not take part."""
@@ -339,25 +341,25 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         lengths = dict(state.lengths) | {i: norm for c in rounds.values() for i, norm in c.lengths.items()}
         scale = max(state.scale, _scale((self._present(state, leaf.clients) for leaf in leaves.values()), lengths))
         state = state._replace(odd=odd, lengths=lengths, scale=scale)
-        looks = {v: self._look(state, leaves[v].clients, c, state.looks.get(v)) for v, c in rounds.items()}
-        looks = self._decided(state, rounds, looks)
+        checks = {v: self._check_split(state, leaves[v].clients, c, state.checks.get(v)) for v, c in rounds.items()}
+        checks = self._decided(state, rounds, checks)
 
         grown = state._replace(aggregates=dict(state.aggregates) | {v: c.delta for v, c in rounds.items()})
         for v, c in rounds.items():
             averaged = leaves[v].model + c.delta  # line 7
-            if looks[v].split:
-                grown = self._grown(grown, v, averaged, c, looks[v])
+            if checks[v].split:
+                grown = self._grown(grown, v, averaged, c, checks[v])
             else:
                 grown = grown._replace(tree=grown.tree.replaced({v: leaves[v]._replace(model=averaged)}))
 
-        verdicts |= {i: verdict for v, c in rounds.items() for i, verdict in _judged(v, c, looks[v], grown).items()}
+        verdicts |= {i: verdict for v, c in rounds.items() for i, verdict in _judged(v, c, checks[v], grown).items()}
         tree, newcomers = self._guide(state, grown.tree, updates, verdicts)
         astray = {i: v for i, v in grown.newcomers.items() if i not in state.newcomers}
         new = grown._replace(
             version=state.version + 1,
             tree=tree,
             newcomers=newcomers | astray,
-            looks={v: self._shown(look) for v, look in looks.items()},
+            checks={v: self._shown(check) for v, check in checks.items()},
             verdicts=dict(sorted(verdicts.items())),
         )
         return new, state.sizes.keys()
@@ -494,23 +496,23 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         """Return n_k of some members of a cluster."""
         return self.preprocess.within(state.sizes, members, clients)
 
-    def _look(self, state: ClusteredFLState, members: Set[int], c: Round, last: Look | None) -> Look:
+    def _check_split(self, state: ClusteredFLState, members: Set[int], c: Round, last: SplitCheck | None) -> SplitCheck:
         """Return the results of lines 14 to 17; `last` are those of the round before."""
         e = c.evidence
         mean, longest = self._mean(state, members, c, e), self._longest(c, e)
         eps1, eps2 = _resolved(self.eps1, state.scale), _resolved(self.eps2, state.scale)
         asked = (last.asked if last else 0) + 1 if mean < eps1 and longest > eps2 else 0
         present, covered = self._present(state, members), len(c.compared.clients)
-        look = Look(e.clients, mean, longest, eps1, eps2, asked, None, None, None, None, False, "")
-        look = look._replace(present=len(present), covered=covered, reported=len(c.lengths))
-        if len(e.clients) < 2 or not self._covers(look):
-            return look
+        check = SplitCheck(e.clients, mean, longest, eps1, eps2, asked, None, None, None, None, False, "")
+        check = check._replace(present=len(present), covered=covered, reported=len(c.lengths))
+        if len(e.clients) < 2 or not self._covers(check):
+            return check
         alpha = self._alpha(e.products)  # line 15
         groups = bipartition(alpha)  # line 16
         cross = cross_similarity(alpha, groups)  # line 17
         parts = tuple(e.clients[k] for k in groups[0]), tuple(e.clients[k] for k in groups[1])
         gap = _gap(alpha, groups, cross, self._spare(len(e.clients)))
-        return look._replace(parts=parts, alpha_cross=cross, gap=gap, similarity=alpha)
+        return check._replace(parts=parts, alpha_cross=cross, gap=gap, similarity=alpha)
 
     def _alpha(self, products: Float[Tensor, "m m"]) -> Float[Tensor, "m m"]:
         """Return the similarities of line 15, or those of their rows."""
@@ -544,69 +546,70 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         """Return how many of m clients cannot decide a condition of lines 14 and 18 alone: f, but fewer than half."""
         return min(self.peel.at_most, max(m - 1, 0) // 2) if self.peel else 0
 
-    def _covers(self, look: Look) -> bool:
+    def _covers(self, check: SplitCheck) -> bool:
         """Return whether enough of the present members reported, or are remembered."""
-        return look.covered >= ceil(self.min_reported * look.present - 1e-9)
+        return check.covered >= ceil(self.min_reported * check.present - 1e-9)
 
     def _decided(
-        self, state: ClusteredFLState, rounds: Mapping[int, Round], looks: Mapping[int, Look]
-    ) -> dict[int, Look]:
+        self, state: ClusteredFLState, rounds: Mapping[int, Round], checks: Mapping[int, SplitCheck]
+    ) -> dict[int, SplitCheck]:
         """Return the observations with the decisions of lines 14 and 18."""
         leaves = state.tree.leaves
-        looks = {v: self._peeled(state, leaves[v].clients, rounds[v], look) for v, look in looks.items()}
-        peeled, looks = {v: x for v, x in looks.items() if x.peeled}, {v: x for v, x in looks.items() if not x.peeled}
-        why = {v: next(self._objections(state, leaves[v].clients, rounds[v], look), "") for v, look in looks.items()}
+        checks = {v: self._peeled(state, leaves[v].clients, rounds[v], check) for v, check in checks.items()}
+        peeled = {v: x for v, x in checks.items() if x.peeled}
+        checks = {v: x for v, x in checks.items() if not x.peeled}
+        why = {v: next(self._objections(state, leaves[v].clients, rounds[v], check), "") for v, check in checks.items()}
         if self.split_rounds is not None:
-            able = {v: look.alpha_cross for v, look in looks.items() if not why[v] and look.alpha_cross is not None}
+            able = {v: check.alpha_cross for v, check in checks.items() if not why[v] and check.alpha_cross is not None}
             first = min(able, key=lambda v: (able[v], v), default=None)
             why |= {v: f"not split: cluster {first} is farther apart" for v in able if v != first}
-        decided = {v: look._replace(split=not why[v], decision=why[v] or _split(look)) for v, look in looks.items()}
+        decided = {v: check._replace(split=not why[v], decision=why[v] or _split(check)) for v, check in checks.items()}
         return dict(sorted((peeled | decided).items()))
 
-    def _peeled(self, state: ClusteredFLState, members: Set[int], c: Round, look: Look) -> Look:
+    def _peeled(self, state: ClusteredFLState, members: Set[int], c: Round, check: SplitCheck) -> SplitCheck:
         """Return the observations, with an odd group to be split off if there has been one for long enough."""
-        if self.peel is None or not self._covers(look):
-            return look
+        if self.peel is None or not self._covers(check):
+            return check
         for group in c.groups:
             if all(state.odd.get(i, 0) >= self.peel.rounds for i in group):
                 parts = tuple(sorted(members - group)), tuple(sorted(group))
                 decision = f"peeled off {plural(len(group), 'client')}, odd in {plural(self.peel.rounds, 'round')}"
-                return look._replace(parts=parts, peeled=True, split=True, decision=decision)
-        return look
+                return check._replace(parts=parts, peeled=True, split=True, decision=decision)
+        return check
 
-    def _objections(self, state: ClusteredFLState, members: Set[int], c: Round, look: Look) -> Iterator[str]:
+    def _objections(self, state: ClusteredFLState, members: Set[int], c: Round, check: SplitCheck) -> Iterator[str]:
         """Yield the reasons why a cluster is not split in this round; none if it is."""
-        yield from self._too_early(state.version + 1, look)
-        if look.present < self.min_cluster_size:
-            yield f"not split: {plural(look.present, 'client')}, min_cluster_size {self.min_cluster_size}"
-        if look.parts is None or look.alpha_cross is None:
-            yield self._uncovered(look)
+        yield from self._too_early(state.version + 1, check)
+        if check.present < self.min_cluster_size:
+            yield f"not split: {plural(check.present, 'client')}, min_cluster_size {self.min_cluster_size}"
+        if check.parts is None or check.alpha_cross is None:
+            yield self._uncovered(check)
             return
-        noise = ((1 - look.alpha_cross) / 2) ** 0.5
+        noise = ((1 - check.alpha_cross) / 2) ** 0.5
         if not noise > self.gamma_max:  # line 18
             yield (
                 f"not split: sqrt((1 - alpha_cross) / 2) = {noise:.3f}, gamma_max {self.gamma_max:g}, "
-                f"alpha_cross {look.alpha_cross:.3f}"
+                f"alpha_cross {check.alpha_cross:.3f}"
             )
-        if self.min_gap and look.gap is not None and look.gap < self.min_gap:
-            yield f"not split: no groups, gap {look.gap:.3f}, min_gap {self.min_gap:g}"
-        if (smallest := min(map(len, look.parts))) < self.min_part_size:
+        if self.min_gap and check.gap is not None and check.gap < self.min_gap:
+            yield f"not split: no groups, gap {check.gap:.3f}, min_gap {self.min_gap:g}"
+        if (smallest := min(map(len, check.parts))) < self.min_part_size:
             yield f"not split: a group would have {plural(smallest, 'client')}, min_part_size {self.min_part_size}"
         if self.peel and smallest <= self.peel.at_most:
             yield f"not split: a group would have {plural(smallest, 'client')}, peel.at_most {self.peel.at_most}"
-        for part in look.parts:
+        for part in check.parts:
             yield from self._cannot_serve(state, c, part)
 
-    def _uncovered(self, look: Look) -> str:
+    def _uncovered(self, check: SplitCheck) -> str:
         """Return the reason why there is nothing to compare."""
         share = f", min_reported {self.min_reported:g}" if self.min_reported < 1 else ""
         if self.memory is not None:
-            return f"not split: updates of {look.covered} of {plural(look.present, 'client')} remembered{share}"
-        if look.covered == look.present:
-            return f"not split: updates of {plural(len(look.clients), 'client')} to compare"
-        return f"not split: {look.present - look.covered} of {look.present} clients did not report{share}"
+            return f"not split: updates of {check.covered} of {plural(check.present, 'client')} remembered{share}"
+        if check.covered == check.present:
+            return f"not split: updates of {plural(len(check.clients), 'client')} to compare"
+        return f"not split: {check.present - check.covered} of {check.present} clients did not report{share}"
 
-    def _too_early(self, t: int, look: Look) -> Iterator[str]:
+    def _too_early(self, t: int, check: SplitCheck) -> Iterator[str]:
         """Yield the reasons against a split in round t by its number or by the lengths of updates."""
         if self.split_rounds is not None:
             if t not in self.split_rounds:
@@ -614,12 +617,12 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             return
         if t <= self.min_round:
             yield f"not split: only after round {self.min_round}"
-        if not look.mean_norm < look.epsilon1:
-            yield f"not split: still moving, mean update {look.mean_norm:.3g}, eps1 {look.epsilon1:.3g}"
-        if not look.max_norm > look.epsilon2:
-            yield f"not split: congruent, longest update {look.max_norm:.3g}, eps2 {look.epsilon2:.3g}"
-        if look.asked < self.patience:
-            yield f"not split: lengths have asked for it in {look.asked} of {self.patience} rounds in a row"
+        if not check.mean_norm < check.epsilon1:
+            yield f"not split: still moving, mean update {check.mean_norm:.3g}, eps1 {check.epsilon1:.3g}"
+        if not check.max_norm > check.epsilon2:
+            yield f"not split: congruent, longest update {check.max_norm:.3g}, eps2 {check.epsilon2:.3g}"
+        if check.asked < self.patience:
+            yield f"not split: lengths have asked for it in {check.asked} of {self.patience} rounds in a row"
 
     def _cannot_serve(self, state: ClusteredFLState, c: Round, part: tuple[int, ...]) -> Iterator[str]:
         """Yield the reason why the rule could not aggregate a part of a cluster, if it could not."""
@@ -629,20 +632,22 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         except InfeasibleError as error:
             yield f"not split: with {plural(len(part), 'client')}, {error}"
 
-    def _grown(self, state: ClusteredFLState, cluster: int, averaged: Vector, c: Round, look: Look) -> ClusteredFLState:
+    def _grown(
+        self, state: ClusteredFLState, cluster: int, averaged: Vector, c: Round, check: SplitCheck
+    ) -> ClusteredFLState:
         """Return the state after a split (line 19); absent members start at the node that was split (Algorithm 4)."""
-        parts, first = _parts(look), len(state.tree.nodes)
+        parts, first = _parts(check), len(state.tree.nodes)
         tree = state.tree.split(cluster, parts, averaged, self._edges(c, parts), state.version + 1)
         aggregates = dict(state.aggregates)
         aggregates |= dict.fromkeys((first, first + 1), aggregates.pop(cluster))
         members, memory = state.tree.nodes[cluster].clients, dict(state.memory)
         for i in members & memory.keys():
-            if look.peeled:  # nothing has changed for the others: their updates are still of the same model
+            if check.peeled:  # nothing has changed for the others: their updates are still of the same model
                 memory[i] = memory[i]._replace(cluster=tree.leaf_of(i))
             else:
                 del memory[i]
         astray = dict.fromkeys(sorted(members - parts[0] - parts[1]), cluster)
-        isolated = state.isolated | {first + 1} if look.peeled else state.isolated
+        isolated = state.isolated | {first + 1} if check.peeled else state.isolated
         return state._replace(
             tree=tree,
             aggregates=aggregates,
@@ -693,10 +698,10 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             return f"with it in cluster {leaf}, {error}"
         return ""
 
-    def _shown(self, look: Look) -> Look:
+    def _shown(self, check: SplitCheck) -> SplitCheck:
         """Return the observations without the similarities of many clients."""
-        keep = len(look.clients) <= (SHOWN_SPLIT if look.split else SHOWN)
-        return look if keep else look._replace(similarity=None)
+        keep = len(check.clients) <= (SHOWN_SPLIT if check.split else SHOWN)
+        return check if keep else check._replace(similarity=None)
 
     @override
     def pools(self, setting: Setting, state: ClusteredFLState | None = None) -> tuple[Pool, ...]:
@@ -741,32 +746,34 @@ def _gap(alpha: Float[Tensor, "m m"], groups: tuple[tuple[int, ...], ...], cross
     return float(torch.cat(nearest).sort().values[spare]) - cross if nearest else None
 
 
-def _split(look: Look) -> str:
-    assert look.parts is not None
-    one, other = map(len, look.parts)
-    away = look.present - one - other
+def _split(check: SplitCheck) -> str:
+    assert check.parts is not None
+    one, other = map(len, check.parts)
+    away = check.present - one - other
     rest = f"; {plural(away, 'client')} to follow" if away > 0 else ""
-    return f"split in {one} and {plural(other, 'client')}, alpha_cross {look.alpha_cross:.3f}{rest}"
+    return f"split in {one} and {plural(other, 'client')}, alpha_cross {check.alpha_cross:.3f}{rest}"
 
 
-def _parts(look: Look) -> tuple[Set[int], Set[int]]:
-    assert look.parts is not None
-    return frozenset(look.parts[0]), frozenset(look.parts[1])
+def _parts(check: SplitCheck) -> tuple[Set[int], Set[int]]:
+    assert check.parts is not None
+    return frozenset(check.parts[0]), frozenset(check.parts[1])
 
 
-def _judged(cluster: int, c: Round, look: Look, state: ClusteredFLState) -> dict[int, Verdict]:
+def _judged(cluster: int, c: Round, check: SplitCheck, state: ClusteredFLState) -> dict[int, Verdict]:
     """Return the verdicts on the members of a cluster; weights are shares of its average, scores norms of updates."""
-    whole = look.reported == look.present and not c.odd
+    whole = check.reported == check.present and not c.odd
     there = (
-        f" of {plural(look.reported, 'client')}" if whole else f", {look.reported} of {look.present} clients reported"
+        f" of {plural(check.reported, 'client')}"
+        if whole
+        else f", {check.reported} of {check.present} clients reported"
     )
     there += f", averaged with {plural(c.reused, 'remembered update')}" if c.reused and len(c.report) else ""
     verdicts = verdicts_of(c.report, c.weights, c.choice)
     verdicts |= {i: Verdict(False, 0.0, None, f"filtered: {why}") for i, why in c.odd.items() if i in c.lengths}
     for i, verdict in verdicts.items():
         words = [verdict.reason] if verdict.reason else []
-        words += [f"cluster {cluster}{there}", look.decision]
-        words += [f"now in cluster {state.tree.leaf_of(i)}"] if look.split and i not in state.newcomers else []
+        words += [f"cluster {cluster}{there}", check.decision]
+        words += [f"now in cluster {state.tree.leaf_of(i)}"] if check.split and i not in state.newcomers else []
         verdicts[i] = replace(verdict, score=c.lengths[i], reason="; ".join(words))
     return verdicts
 

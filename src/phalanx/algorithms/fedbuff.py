@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.aggregators.aggregator import check_rows
-from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
+from phalanx.algorithms.arrivals import Arrival, OneByOne, age_in_words
 from phalanx.algorithms.rounds import Weighted
 from phalanx.algorithms.staleness import Polynomial, Staleness
 from phalanx.core import (
@@ -68,7 +68,7 @@ class FedBuffState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedBuff(Weighted[FedBuffState]):
+class FedBuff(OneByOne[FedBuffState], Weighted[FedBuffState]):
     """The mean of K scaled updates, added to the model as soon as K have arrived.
 
     No defence by itself: one client's long update is in the mean, and a fast client is in the buffer more than once.
@@ -113,13 +113,6 @@ class FedBuff(Weighted[FedBuffState]):
         return FedBuffState(0, model, sizes, weights, (), 0, None, {}), sizes.keys()
 
     @override
-    def step(self, state: FedBuffState, updates: Updates) -> tuple[FedBuffState, Set[int]]:
-        verdicts = dict[int, Verdict]()
-        for arrival in one_by_one(updates):
-            state = self._receive(state, arrival)
-            verdicts |= state.verdicts
-        return state._replace(verdicts=verdicts), set(updates.clients)
-
     def _receive(self, state: FedBuffState, arrival: Arrival) -> FedBuffState:
         tau = state.version - arrival.version
         s = self.staleness(tau)

@@ -52,10 +52,10 @@ import torch
 from typing_extensions import override
 
 from phalanx.aggregators import Median
-from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
+from phalanx.algorithms.arrivals import Arrival, OneByOne, age_in_words
 from phalanx.algorithms.rounds import Weighted, relative_weights, weigh_all
 from phalanx.algorithms.staleness import Exponential, Staleness
-from phalanx.core import InfeasibleError, Traits, Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, Traits, Vector, Verdict
 from phalanx.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
@@ -110,7 +110,7 @@ class KardamState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kardam(Weighted[KardamState]):
+class Kardam(OneByOne[KardamState], Weighted[KardamState]):
     """A filter of gradients that change faster with the model than those of most clients.
 
     Tolerates f of n > 3f clients with similar data that send gradients.  Honest gradients are filtered too: by design
@@ -205,13 +205,6 @@ class Kardam(Weighted[KardamState]):
             )
 
     @override
-    def step(self, state: KardamState, updates: Updates) -> tuple[KardamState, Set[int]]:
-        verdicts = dict[int, Verdict]()
-        for arrival in one_by_one(updates):
-            state = self._receive(state, arrival)
-            verdicts |= state.verdicts
-        return state._replace(verdicts=verdicts), set(updates.clients)
-
     def _receive(self, state: KardamState, arrival: Arrival) -> KardamState:
         p, candidate = arrival.client, KardamGradient(arrival.base, -arrival.delta)
         k_p = self._coefficient(state, p, candidate)

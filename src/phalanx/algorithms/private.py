@@ -62,8 +62,8 @@ class Private(Noisy):
         super().__post_init__()
         if self.traits.exact_losses:
             raise InfeasibleError(
-                f"{type(self.algorithm).__name__} needs the exact loss of each client, and that tells of its examples "
-                "what the noise on updates is to hide. Choose an algorithm that does not, or leave Private out."
+                f"{type(self.algorithm).__name__} needs the exact loss of each client, which reveals what the noise "
+                "on updates hides of its examples. Choose an algorithm that does not, or leave Private out."
             )
 
     @override

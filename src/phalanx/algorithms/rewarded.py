@@ -36,7 +36,7 @@ from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.challenge import Asked, Challenge, proven_quotas
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
 from phalanx.algorithms.unsent import Earned, JudgedUpdate, Known, Unsent, quotas_of
-from phalanx.algorithms.wrapper import OuterStateWithoutVerdicts, StatefulWrapper
+from phalanx.algorithms.wrapper import OuterStateWithInnerVerdicts, StatefulWrapper
 from phalanx.core import Pool, Setting, Traits, Updates, Vector
 from phalanx.fields import NonNegativeFloat
 from phalanx.numerics.linalg import direction
@@ -55,7 +55,7 @@ class Account(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RewardedState(OuterStateWithoutVerdicts):
+class RewardedState(OuterStateWithInnerVerdicts):
     """The server's state of `Rewarded`."""
 
     start: Vector  # the model with which clients begin

@@ -224,7 +224,10 @@ class RFFL(CumulativeClient[RFFLState]):
         """See `Algorithm`: everybody keeps its model, and reputations keep their ratios."""
         R = state.reputable & clients.keys()
         if not (total := sum(state.reputation[i] for i in R)):
-            raise InfeasibleError(f"None of {plural(len(clients), 'client')} has a reputation: who is to be believed?")
+            raise InfeasibleError(
+                f"None of {plural(len(clients), 'client')} has a reputation, so no update would have weight. "
+                "Keep a client that has one, or start a new run."
+            )
         new = state._replace(
             reputation={i: r / total for i, r in state.reputation.items() if i in clients},
             probation={i: since for i, since in state.probation.items() if i in clients},

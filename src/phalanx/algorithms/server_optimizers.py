@@ -36,14 +36,14 @@ from typing_extensions import override
 
 from phalanx.algorithms.fedavg import FedAvg
 from phalanx.algorithms.rounds import drift, stays_in_range
-from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts
+from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithInnerVerdicts
 from phalanx.core import Pool, Setting, Updates, Vector
 from phalanx.fields import PositiveFloat
 from phalanx.training.sgd import Schedule
 
 
 @dataclass(frozen=True)
-class ServerOptimizerState(OuterStateWithoutVerdicts):
+class ServerOptimizerState(OuterStateWithInnerVerdicts):
     """The server's state of a `ServerOptimizer`."""
 
     m: Vector  # m_t, the momentum
@@ -101,7 +101,7 @@ class ServerOptimizer(OneModelWrapper):
 
 def _with_model(state: Any, model: Vector) -> Any:
     """Return the state of an algorithm, or of a wrapper around it, with another model."""
-    if isinstance(state, OuterStateWithoutVerdicts):
+    if isinstance(state, OuterStateWithInnerVerdicts):
         return replace(state, inner=_with_model(state.inner, model))
     return state._replace(model=model) if hasattr(state, "_replace") else replace(state, model=model)
 

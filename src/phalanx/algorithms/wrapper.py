@@ -137,7 +137,7 @@ class OuterState:
 
 
 @dataclass(frozen=True)
-class OuterStateWithoutVerdicts(OuterState):
+class OuterStateWithInnerVerdicts(OuterState):
     """An `OuterState` whose verdicts are those of the algorithm within."""
 
     @property  # and not by `__getattr__`: since Python 3.12 an instance of a protocol has all its members itself
@@ -156,13 +156,11 @@ class StatefulWrapper(Wrapper):
 
     @abstractmethod
     @override
-    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]: ...
 
     @abstractmethod
     @override
-    def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
+    def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]: ...
 
     @override
     def download(self, state: Any, client: int) -> Download:

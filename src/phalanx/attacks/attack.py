@@ -233,8 +233,7 @@ class Remembering(Attack, ABC):
 
     @abstractmethod
     @override
-    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        """See `Attack`."""
+    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged: ...
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:

@@ -234,7 +234,7 @@ def _draft(value: Any) -> Any:
     return type(value)(map(_draft, value)) if type(value) in (tuple, list) else value
 
 
-def sole(kind: Any) -> type | None:
+def only_class(kind: Any) -> type | None:
     """Return the dataclass that a type can only mean, such as that of a group of options; None if there is none."""
     found = [
         k for k in members(kind) if isinstance(k, type) and dataclasses.is_dataclass(k) and not inspect.isabstract(k)
@@ -244,12 +244,12 @@ def sole(kind: Any) -> type | None:
 
 def is_group(kind: Any) -> bool:
     """Return whether a type is a dataclass alone, whose fields are options like those of the dataclass around it."""
-    return isinstance(kind, type) and sole(kind) is kind
+    return isinstance(kind, type) and only_class(kind) is kind
 
 
 def has_class(kind: Any) -> bool:
     """Return whether a value of that type can be an object with options of its own."""
-    return sole(kind) is not None or bool(advice.bases(kind))
+    return only_class(kind) is not None or bool(advice.bases(kind))
 
 
 def resolved(name: str, kind: Any) -> type:
@@ -259,7 +259,7 @@ def resolved(name: str, kind: Any) -> type:
         LookupError: there is none. The message says why where that helps, and is empty otherwise.
         ConfigurationError: its module cannot be imported.
     """
-    allowed = [k for k in members(kind) if isinstance(k, type) and k in (*advice.bases(kind), sole(kind))]
+    allowed = [k for k in members(kind) if isinstance(k, type) and k in (*advice.bases(kind), only_class(kind))]
     if "." not in name:
         known = [c for base in allowed for c in (base, *advice.subclasses(base)) if c.__name__ == name]
         if not known or inspect.isabstract(known[0]):
@@ -311,7 +311,7 @@ def _further(kind: Any, before: Any, steps: Sequence[str], value: Any, path: str
         old = dict(before or {})
         return old | {first: _further(Any, old.get(first), rest, value, f"{path}.{first}") if rest else _loaded(value)}
     if not isinstance(before, ChosenClass):
-        if (only := sole(kind)) is None:
+        if (only := only_class(kind)) is None:
             raise ConfigurationError(
                 f"{path}.{first} is an option of a class: choose the class first, {path} is {advice.described(kind)}."
             )
@@ -439,7 +439,7 @@ def _sequence(member: Any, given: Any, path: str) -> Any:
 
 def _object(member: type, kind: Any, before: Any, given: Any, path: str) -> Any:
     """Return a class with values: from its name, or from a mapping, of its fields or of class_path and init_args."""
-    only = sole(kind)
+    only = only_class(kind)
     if isinstance(given, str):
         is_named = only is not None or Path(given).suffix in (".yaml", ".yml")
         if is_named and not is_closed() and _is_file(given):
@@ -492,7 +492,7 @@ def _selected(name: str, member: type, before: Any) -> ChosenClass:
 def _found(kind: Any, value: Any, steps: Sequence[str], path: str) -> tuple[Any, Any]:
     """Return the declared type and the value further in."""
     for name in steps:
-        if not isinstance(value, ChosenClass) and (only := sole(kind)) is not None:
+        if not isinstance(value, ChosenClass) and (only := only_class(kind)) is not None:
             value = by_default(only)
         if not isinstance(value, ChosenClass):
             raise ConfigurationError(

@@ -242,7 +242,7 @@ def data(folder: Path | None) -> Iterator[Diagnosis]:
         yield Diagnosis("ok", "data", f"{folder} holds {', '.join(held)}")
     else:
         what = f"{folder} holds none of the data sets that are known by name."
-        yield Diagnosis("warning", "data", what, "docs/data.md tells what they are called.")
+        yield Diagnosis("warning", "data", what, "docs/data.md lists their names.")
 
 
 def site(path: Path, tables: Sequence[str], notation: Options | None = None) -> Iterator[Diagnosis]:

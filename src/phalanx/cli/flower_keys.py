@@ -66,8 +66,8 @@ def certificates(options: Options, console: Console) -> int:
     there = [name for name in (CA, CA_KEY, CERTIFICATE, KEY) if (options.folder / name).exists()]
     if there:
         raise InfeasibleError(
-            f"There is a {options.folder / there[0]}, and who has that certificate would not know the coordinator by "
-            "another. --renew replaces what expires. Else choose another --folder, or move it away."
+            f"There is a {options.folder / there[0]}, and clients that trust it would refuse another. "
+            "--renew replaces what expires. Else choose another --folder, or move it away."
         )
     make_certificates(options.folder, options.hosts, options.days)
     folder = escape(str(options.folder))

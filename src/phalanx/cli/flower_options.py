@@ -7,7 +7,7 @@ from phalanx.cli.parser import Parser, path
 FLOWER = "Real clients over Flower: keys, the roster of who may take part, a local federation."
 FLOWER_ACTIONS = {
     "up": "Start a federation on this machine, each client a process, and run the demonstration.",
-    "watch": "Watch a run that goes on: rounds, who is there, the last verdicts.",
+    "watch": "Watch a run: rounds, connected clients, the last verdicts.",
     "coordinator": "Make the key by which clients know a coordinator, and its roster, which is empty.",
     "key": "Make a client's private key, and show the public one. The private key stays where it was made.",
     "kit": "Write a consortium's kit: a folder for its coordinator, and an archive for each site.",
@@ -29,7 +29,7 @@ def flower(action: str) -> Parser:
     parser = Parser(f"phalanx flower {action}", FLOWER_ACTIONS[action])
     if action == "up":
         parser.add_argument("--clients", type=int, default=4, help="How many. (default: %(default)s)")
-        help_ = "Of the demonstration: rounds, or arrivals of an asynchronous algorithm; 5 if not given."
+        help_ = "Steps of the demonstration: rounds, or arrivals of an asynchronous algorithm; 5 if not given."
         parser.add_argument("--steps", type=int, help=help_)
         help_ = "FedAsync without an attacker, instead of Byzantine CFL with one in four."
         parser.add_argument("--asynchronous", action="store_true", help=help_)
@@ -48,19 +48,19 @@ def flower(action: str) -> Parser:
     elif action == "executor":
         _add_executor(parser)
     elif action == "watch":
-        parser.add_argument("folder", type=path, help="The run's: what the coordinator calls `folder`.")
-        help_ = "Keep a page of HTML with the same, which a browser loads again by itself."
+        parser.add_argument("folder", type=path, help="Folder of the run: `folder` of the coordinator.")
+        help_ = "Keep an HTML page with the same content, which reloads itself."
         parser.add_argument("--page", type=path, metavar="FILE", help=help_)
     elif action == "key":
         parser.add_argument("file", type=path, help="Where the private key goes.")
     elif action == "request":
-        parser.add_argument("name", help="Of the client, for people. No other client of the coordinator may have it.")
+        parser.add_argument("name", help="Name of the client in reports, which no other client of the coordinator has.")
         parser.add_argument("key", type=path, help="Its private key, as `phalanx flower key` made it.")
         help_ = "The public key of the coordinator, as `phalanx flower coordinator` has shown it."
         parser.add_argument("coordinator", help=help_)
         help_ = "Where the request goes. (default: %(default)s)"
         parser.add_argument("--out", "-o", type=path, default=Path("request.json"), metavar="FILE", help=help_)
-        parser.add_argument("--again", action="store_true", help="Write over a file that is there.")
+        parser.add_argument("--again", action="store_true", help="Overwrite an existing file.")
     elif action == "certificates":
         parser.add_argument("hosts", nargs="*", help="Names and addresses under which clients reach it.")
         help_ = "Where they go. (default: %(default)s)"
@@ -69,7 +69,7 @@ def flower(action: str) -> Parser:
         parser.add_argument("--days", type=int, default=365, help=help_)
         help_ = "Replace the coordinator's certificate once half of its life is over. Clients need nothing new."
         parser.add_argument("--renew", action="store_true", help=help_)
-        parser.add_argument("--again", action="store_true", help="Renew it now, however young it is.")
+        parser.add_argument("--again", action="store_true", help="Renew it now, whatever its age.")
         help_ = "The authority's key, if it is not in the folder."
         parser.add_argument("--authority", type=path, metavar="FILE", help=help_)
         help_ = "Make the authority that signs from the next renewal on; clients get ca.crt again, which holds both."
@@ -81,14 +81,16 @@ def flower(action: str) -> Parser:
 
 def _add_node(parser: Parser) -> None:
     """Add the options of `flower-supernode` that a client needs, by Flower's names."""
-    parser.add_argument("--superlink", required=True, metavar="ADDRESS", help="The coordinator's, with the port.")
-    help_ = "The certificate by which it is known."
+    parser.add_argument(
+        "--superlink", required=True, metavar="ADDRESS", help="The coordinator's address, with the port."
+    )
+    help_ = "The certificate that identifies it."
     parser.add_argument("--root-certificates", type=path, required=True, metavar="FILE", help=help_)
     help_ = "The key by which Flower authenticates this node, as `ssh-keygen` made it."
     parser.add_argument("--auth-supernode-private-key", type=path, required=True, metavar="FILE", help=help_)
     help_ = 'What the client\'s app reads, such as \'key="key.pem" table="patients.csv"\'.'
     parser.add_argument("--node-config", required=True, metavar="TEXT", help=help_)
-    help_ = "Flower's list of those whose apps this node carries out; anybody's if it is not given."
+    help_ = "Flower's list of the publishers whose apps this node runs; all if not given."
     parser.add_argument("--trusted-entities", type=path, metavar="FILE", help=help_)
     help_ = "Where it listens for its own executor. (default: %(default)s)"
     parser.add_argument("--host", default="127.0.0.1", help=help_)
@@ -97,9 +99,9 @@ def _add_node(parser: Parser) -> None:
 
 def _add_executor(parser: Parser) -> None:
     """Add the options of `flower-superexec` that a coordinator needs, by Flower's names."""
-    help_ = "The SuperLink's, with the port, on this machine."
+    help_ = "The SuperLink's address on this machine, with the port."
     parser.add_argument("--runtime-api-address", required=True, metavar="ADDRESS", help=help_)
-    help_ = "The certificate by which it is known."
+    help_ = "The certificate that identifies it."
     parser.add_argument("--root-certificates", type=path, required=True, metavar="FILE", help=help_)
     help_ = "The secret that the SuperLink was given, too."
     parser.add_argument("--superexec-auth-secret-file", type=path, required=True, metavar="FILE", help=help_)
@@ -114,7 +116,7 @@ def _add_roster(parser: Parser, action: str) -> None:
     if action == "rotate":
         parser.add_argument("request", type=path, help=help_)
     if action == "readmit":
-        help_ = "Also if it was revoked, which is taken back."
+        help_ = "Accept it even if it was revoked; the revocation is undone."
         parser.add_argument("--revoked", action="store_true", help=help_)
     help_ = "The file of the roster. (default: %(default)s)"
     parser.add_argument("--roster", type=path, default=Path("roster.yaml"), help=help_)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from phalanx.cli import advice
-from phalanx.cli.configuration import ChosenClass, Parameter, by_default, made, parameters, sole
+from phalanx.cli.configuration import ChosenClass, Parameter, by_default, made, only_class, parameters
 from phalanx.cli.parser import Parser
 from phalanx.fields import PLAIN, bare, described, members, range_of
 
@@ -61,7 +61,7 @@ def _kinds(path: str, parameter: Parameter) -> list[str]:
     words = [described(k) for k in plain]
     if names := advice.choices(kind):
         words.append(f"one of {', '.join(names)}, or the import path of your own")
-    elif sole(kind) is not None:
+    elif only_class(kind) is not None:
         words.append(f"given by its options, which --{path}.help lists")
     return words
 
@@ -82,7 +82,7 @@ def class_help(path: str, kind: Any, value: Any) -> Parser:
         value: what has been chosen; all are listed if it is no class.
     """
     if not isinstance(value, ChosenClass):
-        value = by_default(only) if (only := sole(kind)) is not None else None
+        value = by_default(only) if (only := only_class(kind)) is not None else None
     if value is None:
         return _choices_help(path, kind)
     summary, texts = documentation(value.kind)

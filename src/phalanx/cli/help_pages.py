@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from phalanx.cli import advice, options
-from phalanx.cli.configuration import ChosenClass, Draft, Text, by_default, has_class, is_group, parameters, sole
+from phalanx.cli.configuration import ChosenClass, Draft, Text, by_default, has_class, is_group, only_class, parameters
 from phalanx.cli.deferred import STORED
 from phalanx.cli.help import class_help
 from phalanx.cli.parser import Parser
@@ -33,7 +33,7 @@ def parsers() -> Iterator[tuple[str, Parser]]:
             draft = Draft(Run)
             draft.set(path, Text(name))
             yield f"{path} {name}", class_help(path, *draft.at(path))
-        value = now if isinstance(now, ChosenClass) else by_default(only) if (only := sole(kind)) else None
+        value = now if isinstance(now, ChosenClass) else by_default(only) if (only := only_class(kind)) else None
         waiting += [f"{path}.{name}" for name in parameters(value.kind)] if value else []
 
 

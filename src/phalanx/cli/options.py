@@ -17,7 +17,7 @@ DELTA = 0.05  # default of `phalanx weights --delta`
 
 @dataclass(frozen=True)
 class Execution:
-    """Execution of the run; apart from the engine, no part of its identity.
+    """How the run is carried out; apart from the engine, its identity does not depend on it.
 
     Args:
         folder: where results go; null: runs/<name and identity of the run>.
@@ -144,11 +144,11 @@ def verify() -> Parser:
     parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
     help_ = "What real clients keep of the audit trail, such as tasks.jsonl: one or more files."
     parser.add_argument("--witness", type=path, action="extend", nargs="+", default=[], metavar="FILE", help=help_)
-    help_ = "How many clients must have co-signed each line of the audit trail at least."
+    help_ = "Least number of clients that must have co-signed each line of the audit trail."
     parser.add_argument("--quorum", type=int, default=1, metavar="N", help=help_)
     help_ = "The roster as you have it from elsewhere: names and keys of the audit trail are compared with it."
     parser.add_argument("--roster", type=path, metavar="FILE", help=help_)
-    help_ = "The public key of the coordinator; that which each witness names if not given."
+    help_ = "The public key of the coordinator; the one that each witness names if not given."
     parser.add_argument("--coordinator", default="", metavar="KEY", help=help_)
     return parser
 
@@ -270,7 +270,7 @@ def reproduce() -> Parser:
     parser.add_argument("experiment", nargs="?", help="A table or figure, or all; listed if not given.")
     help_ = "quick, or paper: the paper's own size. (default: %(default)s)"
     parser.add_argument("--scale", default="quick", help=help_)
-    help_ = "How many seeds: 3 means 0, 1 and 2. 1 if not given; with --no_training those of the page that is there."
+    help_ = "How many seeds: 3 means 0, 1 and 2. 1 if not given; with --no_training those of the existing page."
     parser.add_argument("--seeds", type=int, help=help_)
     help_ = "Processes at a time, each of one thread. 1 if not given; with --ray one for each CPU that is free."
     parser.add_argument("--jobs", type=int, help=help_)
@@ -279,7 +279,9 @@ def reproduce() -> Parser:
     help_ = "Where records, tables and figures go. (default: %(default)s)"
     parser.add_argument("--folder", type=path, default=Path("results"), help=help_)
     parser.add_argument("--device", default="cpu", help="Where runs compute: cpu, cuda, cuda:1. (default: %(default)s)")
-    parser.add_argument("--no_training", action="store_true", help="Render what is there, and say what is missing.")
+    parser.add_argument(
+        "--no_training", action="store_true", help="Render the results that exist, and list what is missing."
+    )
     parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
     help_ = "Show records of several numerics versions in one table, which the page then says; refused if not given."
     parser.add_argument("--mixed", action="store_true", help=help_)
@@ -302,8 +304,8 @@ def reproduce() -> Parser:
     help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."
     parser.add_argument("--only", help=help_)
     help_ = (
-        "Train by this engine where the network has it: faster, with other bits. Records and pages are others than "
-        "those of the experiments' own engine, the loop, which is taken if not given."
+        "Train by this engine where the network has it: faster, with other bits. Its records and pages are kept apart "
+        "from those of the default, the loop."
     )
     parser.add_argument("--engine", choices=["compiled"], help=help_)
     help_ = "Where papers are looked for: the import path of a package; papers if not given."
@@ -325,10 +327,10 @@ def study() -> Parser:
     parser.add_argument("--ray", help=help_)
     parser.add_argument("--folder", type=path, help="Where records and results go; studies/NAME if not given.")
     parser.add_argument("--device", default="cpu", help="Where runs compute: cpu, cuda, cuda:1. (default: %(default)s)")
+    parser.add_argument("--estimate", action="store_true", help="Only estimate the cost; steps are timed for that.")
     parser.add_argument(
-        "--estimate", action="store_true", help="Only say what it would cost; steps are timed for that."
+        "--no_training", action="store_true", help="Show the results that exist, and count what is missing."
     )
-    parser.add_argument("--no_training", action="store_true", help="Show what is there, and say how much is missing.")
     parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
     _add_data_dir(parser)
     return parser
@@ -374,8 +376,10 @@ def leaderboard() -> Parser:
     help_ += "for the default page next to the records. (default: %(default)s)"
     parser.add_argument("--page", type=path, default=PAGE, help=help_)
     parser.add_argument("--retry", action="store_true", help="Carry out runs again that failed.")
-    parser.add_argument("--estimate", action="store_true", help="Only say what it would cost; runs are timed for that.")
-    parser.add_argument("--no_training", action="store_true", help="Render what is there, and mark what is missing.")
+    parser.add_argument("--estimate", action="store_true", help="Only estimate the cost; runs are timed for that.")
+    parser.add_argument(
+        "--no_training", action="store_true", help="Render the results that exist, and mark what is missing."
+    )
     _add_data_dir(parser)
     return parser
 
@@ -413,7 +417,7 @@ def weights() -> Parser:
     help_ = f"Largest clean error of a useful cap; {COST} if not given, with three quarters of the descent left."
     parser.add_to_group(group, "--cost", type=float, metavar="ERROR", help=help_)
     group = parser.add_argument_group("If the file is only a random sample of the clients")
-    help_ = "Does truncation at BOUND keep the promise for all clients?"
+    help_ = "Check whether truncation at BOUND keeps the promise for all clients."
     parser.add_to_group(group, "--certify", type=int, metavar="BOUND", help=help_)
     help_ = f"How often the answer may be wrong; {DELTA} if not given."
     parser.add_to_group(group, "--delta", type=float, metavar="SHARE", help=help_)
@@ -477,7 +481,7 @@ def check() -> Parser:
     return parser
 
 
-DOCTOR = "Look whether what a run or a federation needs is there, and say the remedy if not."
+DOCTOR = "Check that what a run or a federation needs is installed and set up, and show the remedy if not."
 
 
 def doctor() -> Parser:
@@ -485,7 +489,7 @@ def doctor() -> Parser:
     parser = Parser("phalanx doctor", DOCTOR)
     help_ = "Compile rules and training now, one or two minutes after an installation, so that no run waits for that."
     parser.add_argument("--compile", action="store_true", help=help_)
-    help_ = "Of a coordinator or a client: certificates, keys, roster."
+    help_ = "Folder of a coordinator or a client, with certificates, keys and roster."
     parser.add_argument("--folder", type=path, help=help_)
     _add_schema(parser)
     help_ = "Tables or images of a site, which should fit the schema."
@@ -522,7 +526,7 @@ def schema_init() -> Parser:
     parser.add_argument("--zeros", nargs="+", default=(), metavar="NAME", help=help_)
     help_ = "Add an input of 0 and 1 for each column of which values are missing, which says where."
     parser.add_argument("--indicator", action="store_true", help=help_)
-    help_ = "Rows below which a site is refused, and tells no statistics; none if not given."
+    help_ = "Rows below which a site is refused, and sends no statistics; none if not given."
     parser.add_argument("--least_rows", type=int, metavar="ROWS", help=help_)
     help_ = "Classes that join labels: healthy=0 ill=1,2,3,4. Each label is a class if not given."
     parser.add_argument("--classes", nargs="+", default=(), metavar="NAME=LABELS", help=help_)
@@ -548,8 +552,8 @@ def schema_check() -> Parser:
     return parser
 
 
-SCHEMA_STATISTICS = "Write what a site tells of its table, so that sites agree on a scaling: rounded means and counts."
-SCHEMA_SCALE = "Set the scaling of a schema to the median of what its sites tell. What cannot be is left out, and said."
+SCHEMA_STATISTICS = "Write statistics of a site's table, rounded means and counts, to agree on a scaling with others."
+SCHEMA_SCALE = "Set a schema's scaling to the median of its sites' statistics. Impossible ones are left out and named."
 
 
 def schema_statistics() -> Parser:
@@ -571,7 +575,9 @@ def schema_scale() -> Parser:
     _add_schema(parser, default=Path("schema.json"))
     help_ = "The schema to write, which is not that of --schema. (default: %(default)s)"
     parser.add_argument("--out", "-o", type=path, default=Path("scaled.json"), metavar="FILE", help=help_)
-    help_ = "The median of sites, or pooled: of all rows together, which no lie withstands. (default: %(default)s)"
+    help_ = (
+        "The median of sites, or pooled: of all rows together, which one lying site can move. (default: %(default)s)"
+    )
     parser.add_argument("--rule", choices=("median", "pooled"), default="median", help=help_)
     help_ = "What is accepted by name: 'pooled scaling', without which --rule pooled is refused."
     parser.add_argument("--accept", action="append", default=[], choices=("pooled scaling",), help=help_)
@@ -603,7 +609,7 @@ def schema_verify() -> Parser:
 
 
 def _add_again(parser: Parser) -> None:
-    parser.add_argument("--again", action="store_true", help="Write over a file that is there.")
+    parser.add_argument("--again", action="store_true", help="Overwrite an existing file.")
 
 
 def _add_notation(parser: Parser) -> None:
@@ -621,12 +627,12 @@ def _add_schema(parser: Parser, default: Path | None = None) -> None:
 
 
 def _add_trust(parser: Parser) -> None:
-    help_ = "Import classes from elsewhere that a record names, which runs their code; what is imported is said before."
+    help_ = "Import classes from elsewhere that a record names, which runs their code; imports are listed first."
     parser.add_argument("--trust", action="store_true", help=help_)
 
 
 def _add_unsealed(parser: Parser) -> None:
-    help_ = "Read folders that were changed since their run ended, which is then said."
+    help_ = "Read folders that were changed since their run ended, with a warning."
     parser.add_argument("--unsealed", action="store_true", help=help_)
 
 

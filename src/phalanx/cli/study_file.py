@@ -41,7 +41,7 @@ def read_study(path: Path) -> Study:
     """
     given = from_file(path)
     if not given:
-        raise ConfigurationError(f"{shown(str(path))} says nothing. Give it a base and a grid.")
+        raise ConfigurationError(f"{shown(str(path))} is empty. Give it a base and a grid.")
     if unknown := [str(key) for key in given if key not in KEYS]:
         raise ConfigurationError(advice.unknown_field(unknown[0], "", "A study", KEYS))
     grid, base = _mapping(given, "grid"), _mapping(given, "base")

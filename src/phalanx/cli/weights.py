@@ -131,7 +131,7 @@ def _show_curve(reported: ReportedSizes, options: Options, console: Console) -> 
     chosen = [("alpha", example), ("alpha_star", f"{options.alpha_star:g}"), ("weights", "weights.csv")]
     words = [word for name, value in (*given, *chosen) for word in (f"--{name}", value)]
     command = join(["phalanx", "weights", str(options.sizes), *words])
-    _say(console, f"Choose as many clients as you fear, and go on: {command}")
+    _say(console, f"Choose how many Byzantine clients to tolerate, and go on: {command}")
 
 
 def _points(feasible: int, K: int) -> dict[str, int]:
@@ -189,7 +189,7 @@ def _truncated(reported: ReportedSizes, U: int) -> Table:
     cut = np.argsort(-sizes, kind="stable")[: (sizes > U).sum()]
     table = _table("Truncated clients")
     table.add_column("client", overflow="fold")
-    for heading in ("reported", "counts for", "share before", "share after"):
+    for heading in ("reported", "counts as", "share before", "share after"):
         table.add_column(heading, justify="right")
     for k in cut[:LISTED]:
         client = escape(shown(reported.names[k], 40))

@@ -54,7 +54,7 @@ def wrong_column(each: Field, rows: int, mean: float | None, deviation: float | 
     Args:
         each: the column.
         rows: of the table, a number that can be.
-        mean: of its values; None if it is not told.
+        mean: of its values; None if it is not known.
         deviation: likewise.
         missing: number of missing values, rounded.
     """

@@ -73,7 +73,7 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         delimiter: what separates columns.
         decimal: the sign before decimals.
         thousands: the sign between groups of digits; None if there is none.
-        least_rows: rows below which a site takes no part, and tells no statistics; unset if there is no such number.
+        least_rows: rows below which a site takes no part, and sends no statistics; unset if there is no such number.
         images: what the images are whose classes are the target; unset for a table.
     """
 

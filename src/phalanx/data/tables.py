@@ -344,7 +344,7 @@ def _check_complete(frame: Any, *, rows: int) -> None:
         listed = ", ".join(f"{name!r} ({count}, the first in row {first[name]})" for name, count in gaps.items())
         raise ValueError(
             f"Values are missing in {listed} of {rows} rows. Fill them, set impute, or drop rows or columns. If a "
-            "word such as None or NA is a value here, list in missing only the words that are none."
+            "word such as None or NA is a value here, list in missing only the words for a missing value."
         )
     if not rows:
         raise ValueError("The table has no rows. Give it a row for each example.")

@@ -113,7 +113,7 @@ def run(
         InfeasibleError: the algorithm cannot serve these clients, even if all of them answer; or it needs a reference
             and there is none; or the transport has no snapshots; or it would send downloads ahead in rounds.
         StalledError: no client is left that could send the next update, or too many rounds in a row were lost.
-        Stop: an observer has raised it.
+        StopRunError: an observer has raised it.
     """
     _check(algorithm, transport, sample)
     own = server_reference(algorithm, reference)

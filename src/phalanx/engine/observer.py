@@ -32,7 +32,7 @@ class Progress(NamedTuple):
     conduct: Mapping[int, Conduct] = {}  # of the clients with an update in this step, in a run that judges it
 
 
-class Stop(Exception):
+class StopRunError(Exception):
     """Raised by an observer, stops the run after this step, with a reason for its record.
 
     A run with a folder can go on later: it keeps a checkpoint of its last step.
@@ -41,7 +41,7 @@ class Stop(Exception):
 
 @runtime_checkable
 class Observer(Protocol):
-    """A function that reads a run, and never changes it; it can stop the run by raising `Stop`."""
+    """A function that reads a run, and never changes it; it can stop the run by raising `StopRunError`."""
 
     def __call__(self, progress: Progress, /) -> None:
         """Read the progress."""

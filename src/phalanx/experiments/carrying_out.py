@@ -18,7 +18,7 @@ from phalanx.experiments.grid import Planned
 from phalanx.experiments.run_events import Advanced, Began, Ended, Event, Warned
 from phalanx.experiments.store import Records
 from phalanx.experiments.trace import Trace
-from phalanx.pool import Again, Done, Failed, Given, Said, WorkerPool
+from phalanx.pool import Done, Failed, Given, Requeued, WorkerPool, WorkerReport
 from phalanx.processes import Processes
 from phalanx.runs.canonical import digest
 from phalanx.runs.checkpoint import Checkpoint
@@ -49,7 +49,7 @@ class Means:
 # In a worker
 
 
-class SoFar(NamedTuple):
+class RunProgress(NamedTuple):
     """The progress of a run: the share that is done, from 0 to 1, and all its warnings."""
 
     share: float
@@ -66,9 +66,9 @@ class Report:
         say: takes the reports.
     """
 
-    def __init__(self, plan: Run, say: Callable[[SoFar], object]) -> None:
+    def __init__(self, plan: Run, say: Callable[[RunProgress], object]) -> None:
         self.until, self.say = plan.until, say
-        self.so_far, self.last = SoFar(0.0, ()), 0.0
+        self.so_far, self.last = RunProgress(0.0, ()), 0.0
 
     def __call__(self, progress: Progress) -> None:
         """See `Observer`."""
@@ -78,13 +78,13 @@ class Report:
         self.last = now
         steps = progress.step / self.until.limit if self.until.limit else 0.0
         seconds = progress.now / self.until.seconds if self.until.seconds else 0.0
-        self._report(SoFar(min(1.0, max(steps, seconds)), self.so_far.warnings))
+        self._report(RunProgress(min(1.0, max(steps, seconds)), self.so_far.warnings))
 
     def show(self, message: Warning | str, *_: Any) -> None:
         """Replace `warnings.showwarning`."""
-        self._report(SoFar(self.so_far.share, (*self.so_far.warnings, str(message))))
+        self._report(RunProgress(self.so_far.share, (*self.so_far.warnings, str(message))))
 
-    def _report(self, so_far: SoFar) -> None:
+    def _report(self, so_far: RunProgress) -> None:
         self.so_far = so_far
         self.say(so_far)
 
@@ -107,7 +107,7 @@ class Outcome(NamedTuple):
     full: str = ""
 
 
-def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[SoFar], object]) -> Outcome:
+def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[RunProgress], object]) -> Outcome:
     """Carry out a run in this process; if it fails, the others go on.
 
     Args:
@@ -152,7 +152,7 @@ class Workers:
 
     Args:
         pool: the workers, begun.
-        job: what the pool does for a run; its result is an `Outcome`, its reports are `SoFar`.
+        job: what the pool does for a run; its result is an `Outcome`, its reports are `RunProgress`.
         store: takes the records.
     """
 
@@ -178,7 +178,7 @@ class Workers:
                 case Given(run) if run not in began:  # the first worker that has a run begins it
                     began[run] = time.monotonic()
                     yield Began(run, plans[run])
-                case Said(run, SoFar(share, texts)):
+                case WorkerReport(run, RunProgress(share, texts)):
                     yield Advanced(run, share)
                     yield from warned(run, texts)
                 case Done(run, Outcome(trace, kept, texts, cpu_seconds, full)):
@@ -189,7 +189,7 @@ class Workers:
                         self.store.keep(trace, cpu_seconds)
                         self.store.tidy(plans[run])
                     yield Ended(run, trace, kept)
-                case Again(run, why):
+                case Requeued(run, why):
                     yield Warned(run, f"A run is carried out again by another worker: {why}")
                 case Failed(run, error):
                     what = str(error) if isinstance(error, ConnectionError) else error
@@ -204,7 +204,7 @@ def local_workers(count: int, store: Records, means: Means) -> Iterator[Workers]
         yield Workers(pool, lambda plan: (plan, store.underway(plan)), store)
 
 
-def _task(means: Means, job: tuple[Run, Path | None], say: Callable[[SoFar], object]) -> Outcome:
+def _task(means: Means, job: tuple[Run, Path | None], say: Callable[[RunProgress], object]) -> Outcome:
     return carried_out(*job, means, say)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phalanx.core import InfeasibleError, StalledError
-from phalanx.engine.observer import Progress, Stop
+from phalanx.engine.observer import Progress, StopRunError
 from phalanx.experiments.carrying_out import load
 from phalanx.experiments.grid import Planned
 from phalanx.experiments.store import Store
@@ -99,7 +99,7 @@ def _timed(plan: Run, data_dir: Path | None) -> float | None:
         virtual = progress.now / plan.until.seconds if plan.until.seconds else 0.0
         marks.append((max(steps, virtual), time.monotonic()))
         if progress.step >= STEPS or time.monotonic() - begun > LONGEST:
-            raise Stop
+            raise StopRunError
 
     try:
         with warnings.catch_warnings(action="ignore"):

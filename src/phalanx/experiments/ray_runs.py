@@ -16,9 +16,9 @@ import torch
 from ray.exceptions import RayError
 from typing_extensions import override
 
-from phalanx.experiments.carrying_out import Means, Outcome, SoFar, Workers, carried_out
+from phalanx.experiments.carrying_out import Means, Outcome, RunProgress, Workers, carried_out
 from phalanx.experiments.store import Records
-from phalanx.pool import Message, Said
+from phalanx.pool import Message, WorkerReport
 from phalanx.ray.crew import Crew, Job, RayWorker, joined, stated
 from phalanx.runs.plan import Run
 
@@ -30,7 +30,7 @@ class Runner(RayWorker):
 
     def __init__(self) -> None:
         super().__init__()
-        self._so_far = SoFar(0.0, ())
+        self._so_far = RunProgress(0.0, ())
 
     def run(self, plan: Run, folder: Path | None, sign: Path, means: Means) -> Outcome:
         """Carry out a run.
@@ -42,13 +42,13 @@ class Runner(RayWorker):
             means: of carrying it out.
         """
         torch.set_num_threads(1)  # of this thread, which is not that of other methods
-        self._say(SoFar(0.0, ()))
+        self._say(RunProgress(0.0, ()))
         return carried_out(plan, folder if sign.is_file() else None, means, self._say)
 
-    def _say(self, so_far: SoFar) -> None:
+    def _say(self, so_far: RunProgress) -> None:
         self._so_far = so_far
 
-    def so_far(self) -> SoFar:
+    def so_far(self) -> RunProgress:
         """Return the progress of its run."""
         return self._so_far
 
@@ -71,7 +71,7 @@ class Runners(Crew):
         said = [found for number, worker in self._flying.values() if (found := self._said(number, worker))]
         return [*messages, *said]
 
-    def _said(self, number: int, worker: Any) -> Said | None:
+    def _said(self, number: int, worker: Any) -> WorkerReport | None:
         """Return the progress of a worker, if it has answered; then query it again."""
         query = self._queries.pop(worker, None)
         if query is not None and not ray.wait([query], timeout=0)[0]:
@@ -79,7 +79,7 @@ class Runners(Crew):
             return None
         self._queries[worker] = worker.so_far.remote()
         try:
-            return None if query is None else Said(number, ray.get(query))
+            return None if query is None else WorkerReport(number, ray.get(query))
         except RayError:  # the worker is dead, which the end of its run shows
             return None
 

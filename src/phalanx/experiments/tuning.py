@@ -3,12 +3,15 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from phalanx.core import InfeasibleError
 from phalanx.data.held_out import HeldOut
 from phalanx.experiments.grid import Fields, Settings, axis_values, name_of
 from phalanx.experiments.results import Results
+from phalanx.fields import CheckedFields, PositiveInt
 from phalanx.report.words import percent
 from phalanx.rng import numpy_generator
 
@@ -29,7 +32,7 @@ class NoSettingError(InfeasibleError):
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(CheckedFields):
     """The tuning budget of a study.
 
     A method's settings are random combinations of its options.  Each is carried out in every cell of the method, on
@@ -48,14 +51,10 @@ class Tuning:
 
     axis: str
     options: Mapping[str, Mapping[str, Sequence[Any]]]
-    settings: int
+    settings: PositiveInt
     seeds: Sequence[int] = (1000,)
-    held_out: float = 0.2
+    held_out: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     grid: Mapping[str, Mapping[str, Any] | Sequence[Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.settings < 1:
-            raise InfeasibleError(f"tuning.settings must be at least 1, got {self.settings}.")
 
     def check(self, axes: Mapping[str, Mapping[str, Settings]], seeds: Sequence[int]) -> None:
         """Raise `InfeasibleError` if a study with these axes and seeds cannot be tuned in this way."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from phalanx.attacks import Attack, Flood, HoldBack, Linger, ReportTimes, Rescale, Scheduled, Together
 from phalanx.core import InfeasibleError
@@ -26,6 +27,7 @@ from phalanx.experiments.grid import Planned, name_of
 from phalanx.experiments.results import Results, Row
 from phalanx.experiments.sought import Candidate, Sought
 from phalanx.experiments.trace import Trace
+from phalanx.fields import CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.promises import preprocess_of
 from phalanx.rng import numpy_generator
 from phalanx.runs.plan import Run
@@ -42,7 +44,7 @@ class MissingRunsError(InfeasibleError):
 
 
 @dataclass(frozen=True)
-class WorstOf:
+class WorstOf(CheckedFields):
     """An axis of attacks of which each defence meets its worst; see `worst_of`.
 
     Args:
@@ -61,20 +63,19 @@ class WorstOf:
     factors: Sequence[float] = (1.0, 0.3, 3.0, -0.3, -1.0, -3.0)
     schedules: Sequence[int] = (2,)
     sizes: Sequence[float] = (10.0,)
-    budget: int = 0
+    budget: NonNegativeInt = 0
     seeds: Sequence[int] = (2000,)
     seed: int = 0
-    refined: int = 2
-    confirm: int = 2
+    refined: PositiveInt = 2
+    confirm: PositiveInt = 2
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.attacks or not all(isinstance(attack, Attack) for attack in self.attacks.values()):
             raise InfeasibleError(f"worst_of needs attacks, got {dict(self.attacks)}.")
-        if 1.0 not in self.factors or self.budget < 0 or not self.seeds or min(self.refined, self.confirm) < 1:
-            raise InfeasibleError(
-                "worst_of needs the factor 1, a budget of at least 0, at least one seed, and refined and confirm of at "
-                "least 1."
-            )
+        if 1.0 not in self.factors or not self.seeds:
+            raise InfeasibleError(f"worst_of needs the factor 1 and a seed, got {self.factors} and {self.seeds}.")
 
     @property
     def runs(self) -> int:

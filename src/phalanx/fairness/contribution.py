@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.core import InfeasibleError, Matrix, Updates, Vector, Weights
 from phalanx.engine.observer import Progress
+from phalanx.fields import CheckedFields, PositiveInt
 from phalanx.numerics.linalg import norms
 from phalanx.rng import numpy_generator
 
@@ -203,7 +205,7 @@ def monte_carlo_shapley(
 
 
 @dataclass
-class Contributions:
+class Contributions(CheckedFields):
     """An observer that measures the contribution of each client in each step of a run.
 
     Give it to `simulate(plan, observers=[...])`, or to `run`.
@@ -214,11 +216,11 @@ class Contributions:
     """
 
     measure: Callable[[Vector, Updates], Mapping[int, float]]
-    every: int = 1
+    every: PositiveInt = 1
 
+    @override
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1, got {self.every}.")
+        super().__post_init__()
         self.steps = dict[int, dict[int, float]]()  # step -> client -> contribution
         self._model: Vector | None = None
 

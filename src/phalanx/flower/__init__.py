@@ -15,7 +15,7 @@ if find_spec("flwr") is None:
 
 if TYPE_CHECKING:
     from phalanx.flower.client import Participant, client_app, personalize
-    from phalanx.flower.codec import Malformed
+    from phalanx.flower.codec import MalformedError
     from phalanx.flower.flower_transport import FlowerTransport
     from phalanx.flower.from_run import coordinator_of, participant_of
     from phalanx.flower.identity import Member, Roster, load_key, new_key
@@ -31,7 +31,7 @@ __all__ = [
     "Coordinator",
     "FlowerTransport",
     "InProcessGrid",
-    "Malformed",
+    "MalformedError",
     "Member",
     "Participant",
     "PhalanxStrategy",
@@ -57,7 +57,7 @@ HOMES = {  # torch and Flower are imported with the first of these names, and no
     "Coordinator": "phalanx.flower.server",
     "FlowerTransport": "phalanx.flower.flower_transport",
     "InProcessGrid": "phalanx.flower.in_process",
-    "Malformed": "phalanx.flower.codec",
+    "MalformedError": "phalanx.flower.codec",
     "Member": "phalanx.flower.identity",
     "Participant": "phalanx.flower.client",
     "PhalanxStrategy": "phalanx.flower.strategy",

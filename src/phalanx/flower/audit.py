@@ -37,7 +37,7 @@ Lines are only ever added, in the order of their time.  Events while a run waits
 after which everything is done again: equal events are not written twice, and different ones follow that line.  A
 trail whose lines were changed, removed or added is refused: those up to the checkpoint by the link that it holds, later
 ones by their chain.  After the checkpoint three changes are not found: lines cut off at the end, an edit of the last
-line, and an end that was written anew with links that fit.
+line, and an end that was rewritten with links that fit.
 """
 
 import math
@@ -105,7 +105,7 @@ class Audit:
     Args:
         path: of the file; None: nothing is kept.
         now: seconds of the run.
-        name: of a client, for people.
+        name: of a client, as reports show it.
         resumed: whether the run goes on. If not, the trail of an earlier run is moved aside, under the time of that.
         reached: the place that the trail had come to at the checkpoint of a run that goes on; None if that is not
             known.

@@ -32,7 +32,7 @@ from phalanx.data.table_files import TableFile
 from phalanx.data.table_schema import UnfitTableError
 from phalanx.data.table_statistics import statistics_of
 from phalanx.flower import codec
-from phalanx.flower.codec import COSIGNATURE, WORDS, AnswerMessage, Malformed, TaskMessage, brief
+from phalanx.flower.codec import COSIGNATURE, WORDS, AnswerMessage, MalformedError, TaskMessage, brief
 from phalanx.flower.contract import ClientExamples, UnderContract, check_outputs, examples_of
 from phalanx.flower.durable_files import private_file
 from phalanx.flower.gate import OtherCoordinatorError, check_gpu, gated
@@ -83,7 +83,7 @@ class Participant(UnderContract):
         held_out: examples of the client that it does not train on, on `device`. It measures each model that it is sent
             on them, and reports loss, accuracy and their number, signed with its update. None: it reports nothing.
         schema: of the tables of all clients, or its file; the same as the coordinator's, which compares digests.
-        statistics: whether the client tells the coordinator the statistics of its table, as `phalanx schema statistics`
+        statistics: whether the client sends the coordinator the statistics of its table, as `phalanx schema statistics`
             writes them, when it enrols.
         signed: whether the schema must be signed by the key of `coordinator` (`phalanx schema sign`); None: a file
             must, where that key is known. A signature next to its file is checked in any case.
@@ -158,8 +158,8 @@ class Participant(UnderContract):
         found = examples_of(self.data, self.contract)
         return found if self.held_out is None else found._replace(held_out=self.held_out)
 
-    def told(self) -> bytes:
-        """Return the statistics of the table, as JSON; empty if the client tells none.
+    def table_statistics(self) -> bytes:
+        """Return the statistics of the table, as JSON; empty if the client sends none.
 
         Raises:
             InfeasibleError: it has too few rows.
@@ -227,12 +227,14 @@ class ClientMemory:
         """Return the state before a task, which is that after the last earlier turn, and delete later turns.
 
         Raises:
-            Malformed: the server went back further than this client remembers.
+            MalformedError: the server went back further than this client remembers.
         """
         found = self._turns(task)
         earlier = {turn: path for turn, path in found.items() if turn < task.turn}
         if found and not earlier and task.turn > 0:
-            raise Malformed(f"got a task of turn {task.turn}, but remembers only turns {min(found)} to {max(found)}")
+            raise MalformedError(
+                f"got a task of turn {task.turn}, but remembers only turns {min(found)} to {max(found)}"
+            )
         for turn in found.keys() - earlier.keys():
             found[turn].unlink()
         return _load(earlier[max(earlier)], self.device) if earlier else RememberedTurn(None, None)
@@ -365,7 +367,7 @@ class ClientWorker:
         """Train on a task and return the signed answer.
 
         Raises:
-            Malformed: the content is not a task for this model.
+            MalformedError: the content is not a task for this model.
         """
         participant, model = self.participant, self.trainer.model
         download = torch.empty(self.algorithm.traits.vectors * model.size)
@@ -426,7 +428,7 @@ class ClientWorker:
 
         Raises:
             OtherCoordinatorError: it has not, or the client was given no coordinator's key.
-            Malformed: the client had this task before.
+            MalformedError: the client had this task before.
         """
         if self.coordinator == ANY:
             return task
@@ -463,8 +465,8 @@ class ClientWorker:
     ) -> RecordDict:
         answer = AnswerMessage(task.nonce, public_bytes(self.key), task.version, value, b"")
         schema = self.participant.contract
-        told = self.participant.told() if task.kind == "enrol" else b""
-        content = codec.answer_content(answer, update, report, "" if schema is None else schema.digest, told)
+        statistics = self.participant.table_statistics() if task.kind == "enrol" else b""
+        content = codec.answer_content(answer, update, report, "" if schema is None else schema.digest, statistics)
         if self.coordinator != ANY and (self._head is not None or task.kind == "enrol"):
             line = "" if self._head is None else cosign(self._head, self.key, int(time.time()))
             content[COSIGNATURE] = ConfigRecord({"line": line, "size": self.seen.size(task.session)})

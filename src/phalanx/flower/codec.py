@@ -45,11 +45,11 @@ ARCHIVE = b"PK\x03\x04"
 MOST_SIZES = 30  # dimensions of a wrong shape that an error message shows
 
 
-class Malformed(ValueError):
+class MalformedError(ValueError):
     """A received message does not have the expected form.  The text says what was expected and what was received."""
 
 
-class OtherReleaseError(Malformed):
+class OtherReleaseError(MalformedError):
     """A message of another release of Phalanx."""
 
 
@@ -128,13 +128,13 @@ def decode(record: object, transfer: Transfer, out: Vector) -> None:
     """Decode a vector from arrays into `out`, whose length is the expected one.
 
     Raises:
-        Malformed: the arrays do not encode a vector of this length.
+        MalformedError: the arrays do not encode a vector of this length.
     """
     if type(record) is not ArrayRecord:
-        raise Malformed(f"record {VECTOR!r} is a {type(record).__name__}, expected an ArrayRecord")
+        raise MalformedError(f"record {VECTOR!r} is a {type(record).__name__}, expected an ArrayRecord")
     expected = layout(transfer, len(out))
     if record.keys() != expected.keys():
-        raise Malformed(f"arrays are {_names(record)}, expected {_names(expected)} for {transfer}")
+        raise MalformedError(f"arrays are {_names(record)}, expected {_names(expected)} for {transfer}")
     parts = {name: entries_of(name, record[name], dtype, (n,)) for name, (dtype, n) in expected.items()}
     values, entries = parts["values"], out.numpy()
     if transfer == "float32":
@@ -163,28 +163,28 @@ def entries_of(name: str, array: object, dtype: str, shape: tuple[int, ...]) -> 
         shape: the expected shape.
 
     Raises:
-        Malformed: the array is not of this dtype and shape.
+        MalformedError: the array is not of this dtype and shape.
     """
     if type(array) is not Array or type(array.data) is not bytes:
-        raise Malformed(f"array {name!r} is a {type(array).__name__}, expected an Array of bytes")
+        raise MalformedError(f"array {name!r} is a {type(array).__name__}, expected an Array of bytes")
     claimed = array.dtype, tuple(array.shape), array.stype
     if claimed != (dtype, shape, STYPE):
         shown = " ".join((brief(claimed[0]), brief(claimed[1][:MOST_SIZES]), "as", brief(claimed[2])))
-        raise Malformed(f"array {name!r} claims to be {shown}, expected {dtype} {shape}")
+        raise MalformedError(f"array {name!r} claims to be {shown}, expected {dtype} {shape}")
     data, count, width = array.data, math.prod(shape), np.dtype(dtype).itemsize
     if data.startswith(ARCHIVE):
-        raise Malformed(f"array {name!r} is an archive")
+        raise MalformedError(f"array {name!r} is an archive")
     if not data.startswith(NPY):
-        raise Malformed(f"array {name!r} begins with {data[: len(NPY)]!r}, expected {NPY!r}")
+        raise MalformedError(f"array {name!r} begins with {data[: len(NPY)]!r}, expected {NPY!r}")
     begin = len(NPY) + 2
     length = int.from_bytes(data[len(NPY) : begin], "little")
     header = data[begin : begin + length].rstrip(b" \n") if length <= LONGEST_HEADER else b""
     if header != _header(dtype, shape):
         shown = brief(header.decode("ascii", "replace"), 100) or f"{length} bytes long"
-        raise Malformed(f"array {name!r} has the header {shown}, expected {_header(dtype, shape).decode()}")
+        raise MalformedError(f"array {name!r} has the header {shown}, expected {_header(dtype, shape).decode()}")
     if len(data) != begin + length + count * width:
         size = len(data) - begin - length
-        raise Malformed(f"array {name!r} holds {size:,} bytes of entries, expected {count * width:,}")
+        raise MalformedError(f"array {name!r} holds {size:,} bytes of entries, expected {count * width:,}")
     return np.frombuffer(data, dtype, count, begin + length)
 
 
@@ -213,7 +213,7 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
     """Decode a task from records; write its vector to `out` if one is expected.
 
     Raises:
-        Malformed: the records are not a task.
+        MalformedError: the records are not a task.
     """
     kinds = {"kind": str, "session": str, "nonce": bytes, "client": int, "version": int, "turn": int, "transfer": str,
              "coordinator": str, "signature": bytes}  # fmt: skip
@@ -223,9 +223,9 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
     del values["signature"]
     task = TaskMessage(**values)
     if len(task.nonce) != NONCE or not task.session.isalnum() or task.kind not in ("enrol", "train"):
-        raise Malformed("the task has no session of letters and digits, no nonce of 32 bytes, or no known kind")
+        raise MalformedError("the task has no session of letters and digits, no nonce of 32 bytes, or no known kind")
     if task.transfer not in ("float32", "bfloat16", "int8"):
-        raise Malformed(f"transfer is {task.transfer!r}, expected float32, bfloat16 or int8")
+        raise MalformedError(f"transfer is {task.transfer!r}, expected float32, bfloat16 or int8")
     if out is not None:
         decode(content[VECTOR], "float32", out)
     return task
@@ -241,13 +241,13 @@ def read_head(content: RecordDict) -> ShownHead | None:
     """Return the head of the audit trail in a task; None if it has none.
 
     Raises:
-        Malformed: it has another form.
+        MalformedError: it has another form.
     """
     if HEAD not in content:
         return None
     record: Any = content[HEAD]
     if type(record) is not ConfigRecord or type(note := record.get("note")) is not str:
-        raise Malformed(f"record {HEAD!r} is a {type(record).__name__}, expected a ConfigRecord with a note")
+        raise MalformedError(f"record {HEAD!r} is a {type(record).__name__}, expected a ConfigRecord with a note")
     proofs = dict[int, list[bytes]]()
     for name, value in record.items():
         if name == "note":
@@ -255,7 +255,7 @@ def read_head(content: RecordDict) -> ShownHead | None:
         proof: Any = value
         fits = type(proof) is bytes and len(proof) <= LONGEST_PROOF and not len(proof) % 32
         if not fits or not re.fullmatch("0|[1-9][0-9]{0,14}", name) or len(record) > MOST_PROOFS + 1:
-            raise Malformed(f"record {HEAD!r} holds {brief(name)}, expected at most {MOST_PROOFS} proofs by size")
+            raise MalformedError(f"record {HEAD!r} holds {brief(name)}, expected at most {MOST_PROOFS} proofs by size")
         proofs[int(name)] = [proof[k : k + 32] for k in range(0, len(proof), 32)]
     return ShownHead(note, proofs)
 
@@ -264,15 +264,17 @@ def read_cosignature(content: RecordDict) -> tuple[str, int]:
     """Return the co-signature in an answer, and the size of the last head that its sender holds; "" and 0 if none.
 
     Raises:
-        Malformed: it has another form.
+        MalformedError: it has another form.
     """
     if COSIGNATURE not in content:
         return "", 0
     record: Any = content[COSIGNATURE]
     if type(record) is not ConfigRecord or record.keys() != {"line", "size"}:
-        raise Malformed(f"record {COSIGNATURE!r} is a {type(record).__name__}, expected a ConfigRecord with a line")
+        raise MalformedError(
+            f"record {COSIGNATURE!r} is a {type(record).__name__}, expected a ConfigRecord with a line"
+        )
     if type(record["line"]) is not str or type(record["size"]) is not int or record["size"] < 0:
-        raise Malformed(f"record {COSIGNATURE!r} holds no line of text, or no size")
+        raise MalformedError(f"record {COSIGNATURE!r} holds no line of text, or no size")
     return record["line"], record["size"]
 
 
@@ -290,7 +292,7 @@ def answer_content(
         update: the vector.
         report: what the client measured.
         schema: digest of the client's schema; empty if it has none.
-        statistics: of its table, as JSON; empty if it tells none.
+        statistics: of its table, as JSON; empty if it sends none.
     """
     words: dict[str, Any] = {"format": FORMAT, **answer._asdict()}
     records: dict[str, Any] = {WORDS: ConfigRecord(words)}
@@ -301,8 +303,8 @@ def answer_content(
         known = {name: value for name, value in measured.items() if value is not None}
         records[REPORT] = MetricRecord({"examples": report.examples, **known})
     if schema:
-        told = {"statistics": statistics.decode()} if statistics else {}
-        records[SCHEMA] = ConfigRecord({"digest": schema, **told})
+        sent = {"statistics": statistics.decode()} if statistics else {}
+        records[SCHEMA] = ConfigRecord({"digest": schema, **sent})
     return RecordDict(records)
 
 
@@ -310,7 +312,7 @@ def read_answer(content: RecordDict) -> AnswerMessage:
     """Decode the fields of an answer; `read_update` decodes its vector.
 
     Raises:
-        Malformed: the records are not an answer.
+        MalformedError: the records are not an answer.
     """
     kinds = {"nonce": bytes, "key": bytes, "version": int, "value": object, "signature": object}
     return AnswerMessage(**_words(content, kinds))
@@ -320,31 +322,31 @@ def read_schema(content: RecordDict) -> str:
     """Return the digest of the client's schema in an answer; empty if it has none.
 
     Raises:
-        Malformed: it is no digest.
+        MalformedError: it is no digest.
     """
     if SCHEMA not in content:
         return ""
     record: Any = content[SCHEMA]
     if type(record) is not ConfigRecord or record.keys() - {"statistics"} != {"digest"}:
-        raise Malformed(f"record {SCHEMA!r} is a {type(record).__name__}, expected a ConfigRecord with a digest")
+        raise MalformedError(f"record {SCHEMA!r} is a {type(record).__name__}, expected a ConfigRecord with a digest")
     digest = record["digest"]
     if type(digest) is not str or not DIGEST.fullmatch(digest):
-        raise Malformed(f"the schema's digest is {brief(repr(digest))}, expected sha256: and 64 digits")
+        raise MalformedError(f"the schema's digest is {brief(repr(digest))}, expected sha256: and 64 digits")
     return digest
 
 
 def read_statistics(content: RecordDict) -> bytes | None:
-    """Return the statistics of the client's table in an answer, as JSON of unknown origin; None if it tells none."""
+    """Return the statistics of the client's table in an answer, as JSON of unknown origin; None if it sends none."""
     record: Any = content.get(SCHEMA, {})
-    told: Any = record.get("statistics")
-    return None if told is None else told.encode(errors="replace") if type(told) is str else b""
+    sent: Any = record.get("statistics")
+    return None if sent is None else sent.encode(errors="replace") if type(sent) is str else b""
 
 
 def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> ClientReport | None:
     """Decode the update of an answer into `out`, and return the client's report, if it sent one.
 
     Raises:
-        Malformed: there is no update of this form, the report is not one, or there are further records.
+        MalformedError: there is no update of this form, the report is not one, or there are further records.
     """
     more = {REPORT, SCHEMA, COSIGNATURE} & {*content} if type(content) is RecordDict else set[str]()
     _check_records(content, {WORDS, VECTOR} | more)
@@ -355,14 +357,16 @@ def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> ClientR
 
 def _read_report(record: object) -> ClientReport:
     if type(record) is not MetricRecord:
-        raise Malformed(f"record {REPORT!r} is a {type(record).__name__}, expected a MetricRecord")
+        raise MalformedError(f"record {REPORT!r} is a {type(record).__name__}, expected a MetricRecord")
     if "examples" not in record or not record.keys() <= {"examples", "loss", "accuracy"}:
-        raise Malformed(f"record {REPORT!r} holds {_names(record)}, expected examples, and loss and accuracy if known")
+        raise MalformedError(
+            f"record {REPORT!r} holds {_names(record)}, expected examples, and loss and accuracy if known"
+        )
     return report_of({name: (name, value) for name, value in record.items()})
 
 
 def report_of(named: Mapping[str, tuple[str, object]]) -> ClientReport:
-    """Return a client's report; raise `Malformed` if a value of it cannot be.
+    """Return a client's report; raise `MalformedError` if a value of it cannot be.
 
     Args:
         named: by field of the report, the name that the client gave to it, and its value.
@@ -371,35 +375,35 @@ def report_of(named: Mapping[str, tuple[str, object]]) -> ClientReport:
     for field, (name, given) in named.items():
         value: Any = given
         if (kind := type(value)) is not known[field]:
-            raise Malformed(f"{name} is a {kind.__name__}, expected {known[field].__name__}")
+            raise MalformedError(f"{name} is a {kind.__name__}, expected {known[field].__name__}")
         most = {"accuracy": 1.0, "examples": MOST_EXAMPLES}.get(field, math.inf)
         if not (math.isfinite(value) and value <= most and (field == "loss" or value >= 0)):
-            raise Malformed(f"{name} is {brief(value)}, which cannot be")
+            raise MalformedError(f"{name} is {brief(value)}, which cannot be")
         values[field] = value
     return ClientReport(**values)
 
 
 def _check_records(content: object, expected: set[str]) -> None:
     if type(content) is not RecordDict:
-        raise Malformed(f"content is a {type(content).__name__}, expected a RecordDict")
+        raise MalformedError(f"content is a {type(content).__name__}, expected a RecordDict")
     if content.keys() != expected:
-        raise Malformed(f"records are {_names(content)}, expected {', '.join(map(repr, sorted(expected)))}")
+        raise MalformedError(f"records are {_names(content)}, expected {', '.join(map(repr, sorted(expected)))}")
 
 
 def _words(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
     """Return the fields of a message after a check of their names and types."""
     record = content.get(WORDS) if type(content) is RecordDict else None
     if type(record) is not ConfigRecord:
-        raise Malformed(f"record {WORDS!r} is a {type(record).__name__}, expected a ConfigRecord")
+        raise MalformedError(f"record {WORDS!r} is a {type(record).__name__}, expected a ConfigRecord")
     if record.get("format", FORMAT) != FORMAT:
         raise OtherReleaseError(
             f"format is {brief(repr(record['format']))}, expected {FORMAT!r}: install the same Phalanx on both sides"
         )
     if record.keys() != kinds.keys() | {"format"}:
-        raise Malformed(f"record {WORDS!r} holds {_names(record)}, expected {_names({**kinds, 'format': str})}")
+        raise MalformedError(f"record {WORDS!r} holds {_names(record)}, expected {_names({**kinds, 'format': str})}")
     for name, kind in kinds.items():
         if kind is not object and type(record[name]) is not kind:
-            raise Malformed(f"{name} is a {type(record[name]).__name__}, expected {kind.__name__}")
+            raise MalformedError(f"{name} is a {type(record[name]).__name__}, expected {kind.__name__}")
     return {name: record[name] for name in kinds}
 
 
@@ -427,12 +431,12 @@ def check_task(content: RecordDict, coordinator: bytes, own: bytes) -> None:
         own: the client's public key.
 
     Raises:
-        Malformed: it has not.
+        MalformedError: it has not.
     """
     record: Any = content[WORDS]
     addressee = b"" if record["client"] == NOBODY else own
     if not signed_by(coordinator, record["signature"], _task_statement(content, addressee)):
-        raise Malformed("the task is not signed by the coordinator that it names, for this client")
+        raise MalformedError("the task is not signed by the coordinator that it names, for this client")
 
 
 def _task_statement(content: RecordDict, addressee: bytes) -> bytes:

@@ -18,7 +18,7 @@ from phalanx.core import Download, Vector
 from phalanx.engine.connection import Reply
 from phalanx.flower import codec
 from phalanx.flower.awake_clock import TICK
-from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage
+from phalanx.flower.codec import AnswerMessage, MalformedError, TaskMessage
 from phalanx.flower.identity import as_text
 from phalanx.flower.register import Register
 from phalanx.flower.timeouts import Timeouts
@@ -153,17 +153,17 @@ class Dispatcher:
             return Lost(failure(reply, self.register.schema), silent=reply.error.code in SILENT)
         try:
             answer = self._authenticated(reply, dispatch)
-        except Malformed as error:
+        except MalformedError as error:
             return Invalid(str(error), signed=False)
         try:
             if answer.version != task.version:
-                raise Malformed(f"answers version {answer.version}, expected version {task.version}")
+                raise MalformedError(f"answers version {answer.version}, expected version {task.version}")
             self.register.check_schema(task.client, reply.content)
             member = self.register.roster.active.get(task.client)
             if member is not None:
                 self.register.check_cosignature(member, reply.content, dispatch.note)
             report = codec.read_update(reply.content, task.transfer, dispatch.row)
-        except Malformed as error:
+        except MalformedError as error:
             return Invalid(str(error), signed=True)
         dispatch.as_sent = codec.sent_answer(reply.content, task.transfer) if self.keeps else None
         return Reply(task.client, task.version, dispatch.row, answer.value, report)
@@ -172,25 +172,25 @@ class Dispatcher:
         """Return the fields of a reply after proof that the task's client signed them for this task.
 
         Raises:
-            Malformed: there is no such proof.
+            MalformedError: there is no such proof.
         """
         task, metadata = dispatch.task, reply.metadata
         if (metadata.src_node_id, metadata.reply_to_message_id) != (dispatch.node, dispatch.message):
-            raise Malformed(f"its reply is from node {metadata.src_node_id}, or answers another message")
+            raise MalformedError(f"its reply is from node {metadata.src_node_id}, or answers another message")
         try:
             answer = codec.read_answer(reply.content)
-        except Malformed as error:
-            raise Malformed(f"unsigned: {error}") from error
+        except MalformedError as error:
+            raise MalformedError(f"unsigned: {error}") from error
         roster = self.register.roster
         member = roster.active.get(task.client)
         if member is None or answer.key != member.key:
             owner = roster.owner(answer.key)
-            raise Malformed(f"signed by {f'client {owner}' if owner else 'a key that is not in the roster'}")
+            raise MalformedError(f"signed by {f'client {owner}' if owner else 'a key that is not in the roster'}")
         if answer.nonce != task.nonce:
-            raise Malformed("replayed, or meant for another task: its nonce is different")
+            raise MalformedError("replayed, or meant for another task: its nonce is different")
         signature, digest = answer.signature, codec.fingerprint(reply.content)
         if type(signature) is not bytes or not signed_by(member.key, signature, codec.signed_statement(task, digest)):
-            raise Malformed("its signature is not valid")
+            raise MalformedError("its signature is not valid")
         of = as_text(member.key), task.version, task.turn, task.nonce.hex()
         dispatch.signed = SignedUpdate(*of, digest.hex(), signature.hex())
         return answer

@@ -95,7 +95,7 @@ def coordinator_of(
             **plan.loop,
             "sample": plan.sampler(made.byzantine),
             "suspicion": plan.suspicion,
-            "accept": ("no promise",),  # of a plan that everybody knows
+            "accept": ("no promise",),  # an experiment may have more attackers than its settings tolerate
             "buffers": plan.buffers,
             "reference": made.reference,
             "noise": "stream",

@@ -15,7 +15,7 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Schema
 from phalanx.data.table_schema import UnfitTableError
 from phalanx.flower import contract
-from phalanx.flower.codec import Malformed, OtherReleaseError
+from phalanx.flower.codec import MalformedError, OtherReleaseError
 from phalanx.flower.signed_schema import UnsignedSchemaError
 from phalanx.runs.files import is_full
 
@@ -43,11 +43,11 @@ REASONS = (
 ACCELERATOR: type[Exception] | tuple[()] = getattr(torch, "AcceleratorError", ())  # of PyTorch 2.8 and later
 
 
-class OtherCoordinatorError(Malformed):
+class OtherCoordinatorError(MalformedError):
     """A task of another coordinator than the one that a client answers."""
 
 
-class AlteredTrailError(Malformed):
+class AlteredTrailError(MalformedError):
     """A head of the audit trail that does not go on from the one before."""
 
 
@@ -67,7 +67,7 @@ def reason_of(error: BaseException) -> str:
         (OtherCoordinatorError, ANOTHER_COORDINATOR),
         (AlteredTrailError, ALTERED_TRAIL),
         (OtherReleaseError, OTHER_RELEASE),
-        (Malformed, NO_TASK),
+        (MalformedError, NO_TASK),
         (UnfitTableError, MISFIT),
         (UnsignedSchemaError, UNSIGNED),
         (InfeasibleError, UNFIT),

@@ -1,7 +1,7 @@
-"""The schema that real sites agree on, before a run: each tells the statistics of its table when it enrols.
+"""The schema that real sites agree on, before a run: each sends the statistics of its table when it enrols.
 
 They are those of `phalanx schema statistics`, signed by the site.  What cannot be is not used: an event of the audit
-trail names the site.  A site tells only if its own configuration says so.
+trail names the site.  A site sends them only if its own configuration says so.
 """
 
 import logging
@@ -77,12 +77,12 @@ class Gathering(Protocol):
 def gather(grid: Grid, coordinator: Gathering) -> Schema:
     """Ask the sites of a roster for the statistics of their tables; return the schema with the median of them.
 
-    The folder `statistics` holds the schema, what each site has told, as a file for `phalanx schema scale`, and an
+    The folder `statistics` holds the schema, what each site has sent, as a file for `phalanx schema scale`, and an
     audit trail.
 
     Raises:
         InfeasibleError: there is no schema or no folder, or fewer sites enrolled than `Timeouts.least`, by default all.
-        NoStatisticsError: nothing that they told can be used.
+        NoStatisticsError: nothing that they sent can be used.
     """
     schema, folder = coordinator.contract, coordinator.folder
     if schema is None or folder is None:
@@ -141,25 +141,25 @@ def _wait(register: Register, coordinator: Gathering) -> None:
 
 
 def _read(register: Register, schema: Schema, names: Mapping[int, str], audit: Audit) -> dict[str, SiteStatistics]:
-    """Return by name what sites have told; note which told nothing that is of this schema."""
+    """Return by name what sites have sent; note which sent nothing for this schema."""
     sites = dict[str, SiteStatistics]()
     for client in sorted(register.reported):
-        name, told = names.get(client, f"client {client}"), register.statistics.get(client)
-        if told is None:
-            audit.note(Note("lost", client, "it told no statistics: its plan needs Participant(statistics=True)"))
+        name, sent = names.get(client, f"client {client}"), register.statistics.get(client)
+        if sent is None:
+            audit.note(Note("lost", client, "it sent no statistics: its plan needs Participant(statistics=True)"))
             continue
         try:
-            if len(told) > LARGEST_STATISTICS:
-                raise ValueError(f"{len(told):,} bytes, and {LARGEST_STATISTICS:,} at most")
-            site = SiteStatistics.parse(told, name)
+            if len(sent) > LARGEST_STATISTICS:
+                raise ValueError(f"{len(sent):,} bytes, and {LARGEST_STATISTICS:,} at most")
+            site = SiteStatistics.parse(sent, name)
             check_schema(schema, name, site)
         except ValueError as error:
             audit.note(Note(IMPOSSIBLE, client, brief(str(error), LONGEST)))
         else:
             sites[name] = site
     if not sites:
-        audit.end("failed: no site told statistics of the schema")
-        raise InfeasibleError("No site told statistics of the schema. The audit trail says of each why.")
+        audit.end("failed: no site sent statistics of the schema")
+        raise InfeasibleError("No site sent statistics of the schema. The audit trail has the reason for each.")
     return sites
 
 

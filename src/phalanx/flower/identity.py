@@ -148,7 +148,7 @@ class EnrolmentRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     There is none that the key in it has not signed: that is checked wherever one is made or read.
 
     Args:
-        name: of the client, for people.
+        name: of the client, as reports show it.
         key: its public key, as text.
         coordinator: the public key of the coordinator, as text. Another one cannot use the request.
         time: when it was signed, in UTC.

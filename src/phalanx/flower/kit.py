@@ -128,8 +128,8 @@ class Consortium(CheckedFields):
             )
         if self.tolerate >= len(self.sites) / 2:
             raise InfeasibleError(
-                f"tolerate must be below half of the {len(self.sites)} sites, got {self.tolerate}: where half of them "
-                "lie, nothing tells which half."
+                f"tolerate must be below half of the {len(self.sites)} sites, got {self.tolerate}: if half of them "
+                "lie, no rule can find out which half."
             )
 
     @classmethod

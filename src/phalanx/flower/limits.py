@@ -16,7 +16,7 @@ from flwr.app import Array
 from flwr.supercore.inflatable.inflatable_object import get_object_body, get_object_children_ids_from_object_content
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
-from phalanx.flower.codec import Malformed
+from phalanx.flower.codec import MalformedError
 
 GRID = "flwr.superlink.grid.http_grid"  # the module that fetches replies over HTTP
 SPACE = 1 << 20  # bytes of a reply beyond twice those of its update
@@ -33,11 +33,11 @@ class Budget:
         self.most, self._left, self._lock = most, most, threading.Lock()
 
     def spend(self, count: int) -> None:
-        """Count some bytes; raise `Malformed` if there are more than the reply may have."""
+        """Count some bytes; raise `MalformedError` if there are more than the reply may have."""
         with self._lock:
             self._left -= count
             if self._left < 0:
-                raise Malformed(f"it takes more than {self.most:,} bytes, and no valid reply to this task does")
+                raise MalformedError(f"it takes more than {self.most:,} bytes, and no valid reply to this task does")
 
 
 class _Bound(threading.local):
@@ -59,7 +59,7 @@ def most_bytes(entries: int) -> int:
 def at_most(most: int) -> Iterator[None]:
     """Bound what this thread pulls from Flower: the bytes that it fetches, and those of the arrays that it builds.
 
-    Beyond the bound, Flower's `pull_messages` raises `Malformed`.
+    Beyond the bound, Flower's `pull_messages` raises `MalformedError`.
 
     Args:
         most: bytes.

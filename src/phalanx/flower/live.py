@@ -258,7 +258,7 @@ class Tail:
 
 
 class Fate(NamedTuple):
-    """What became of an update: `step` is that of the server, `score` the rule's, if it has one."""
+    """How an update was treated: `step` is that of the server, `score` the rule's, if it has one."""
 
     word: str
     step: int
@@ -458,9 +458,9 @@ def _clients(rows: Sequence[ClientRow], room: int, width: int) -> Table:
     shown = rows if len(rows) <= room else rows[: room - 1]
     for row in shown:
         standing = f"[{COLOURS[row.standing]}]{row.standing}[/]"
-        told = [percent(row.accuracy)] if reported else []
+        accuracy = [percent(row.accuracy)] if reported else []
         table.add_row(
-            str(row.rank[-1]), escape(visible(row.name)), standing, *told, row.fate.short, escape(visible(row.why))
+            str(row.rank[-1]), escape(visible(row.name)), standing, *accuracy, row.fate.short, escape(visible(row.why))
         )
     if left := rows[len(shown) :]:
         troubled = sum(row.rank[0] == 0 for row in left)

@@ -79,7 +79,7 @@ class WarningLog:
         self._early = list[str]()
 
     def tell(self, to: Callable[[str], None]) -> None:
-        """Set what is told of each warning."""
+        """Set what is called with each warning."""
         self._tell = to
         for text in self._early:
             to(text)

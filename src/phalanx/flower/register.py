@@ -21,7 +21,7 @@ from phalanx.data import Schema
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.awake_clock import TICK, AwakeClock
-from phalanx.flower.codec import MOST_PROOFS, NOBODY, Malformed, ShownHead, TaskMessage, brief
+from phalanx.flower.codec import MOST_PROOFS, NOBODY, MalformedError, ShownHead, TaskMessage, brief
 from phalanx.flower.identity import Member, Roster, as_text, coordinator_key, public_bytes, public_text
 from phalanx.flower.logs import log_fields
 from phalanx.flower.suspension import Standing, Suspension
@@ -72,7 +72,7 @@ class Register:
         schema: of the tables of all clients; None: there is none.
         key: private key of the coordinator, or its file; see `coordinator_key`.
         head: of the audit trail; None while there is none.
-        keeps_statistics: whether the statistics that clients tell of their tables are kept.
+        keeps_statistics: whether the statistics that clients send of their tables are kept.
 
     Raises:
         ValueError: the roster is none, or its coordinator's key is not there.
@@ -100,7 +100,7 @@ class Register:
         self.grid, self.timeouts, self.suspension, self._came, self._tell = grid, timeouts, suspension, came, tell
         self.schema = schema
         self.keeps_statistics = keeps_statistics
-        self.statistics = dict[int, bytes]()  # of tables, unchecked, the first that each client told
+        self.statistics = dict[int, bytes]()  # of tables, unchecked, the first that each client sent
         self.session = ""  # names the run
         self.step = 0  # of the run, the last that was done
         self.notice = ""  # what is wrong at the moment on the coordinator's side, and what to do
@@ -397,7 +397,7 @@ class Register:
             (number,) = self.grid.push_messages([message])
             reply = pull(self.grid, number, self.timeouts.poll, self.clock() + limit, self._closed, clock=self.clock)
             if reply is None:
-                raise Malformed(f"it did not say who it is within {limit:g} s {SLOW}")
+                raise MalformedError(f"it did not say who it is within {limit:g} s {SLOW}")
             member, size = self._introduced(reply, task)
         except Exception as error:  # a node of which nothing is known can make Flower raise anything
             if self._closed.is_set():
@@ -426,13 +426,13 @@ class Register:
         """Note that a client has co-signed the head of the audit trail that it was sent.
 
         Raises:
-            Malformed: it has not.
+            MalformedError: it has not.
         """
         if not note or self._key is None:
             return
         head, (line, _) = open_note(note, public_bytes(self._key)), codec.read_cosignature(content)
         if not is_cosigned(head, line, member.key):
-            raise Malformed("it has not co-signed the head of the audit trail that it was sent")
+            raise MalformedError("it has not co-signed the head of the audit trail that it was sent")
         with self._changed:
             self._shown[member.id] = [size for size in self._shown.get(member.id, []) if size >= head.size]
             self.witnessed[member.id] = Witness(member.name, as_text(member.key), note, self.coordinator, line)
@@ -457,11 +457,11 @@ class Register:
             number = push(self.grid, Message(content, node, MessageType.QUERY, ttl=END + SPARE, group_id="end"))
             reply = pull(self.grid, number, self.timeouts.poll, deadline, self._closed, clock=self.clock)
             if reply is None or reply.has_error() or shown is None:
-                raise Malformed("it did not answer" if reply is None else "it could not")
+                raise MalformedError("it did not answer" if reply is None else "it could not")
             answer = codec.read_answer(reply.content)
             stated = codec.signing_input(task, reply.content)
             if answer.key != member.key or not signed_by(member.key, answer.signature, stated):
-                raise Malformed("its answer is not signed")
+                raise MalformedError("its answer is not signed")
             self.check_cosignature(member, reply.content, shown.note)
         except Exception as error:  # it stays a witness of what it has seen before
             log.info("client %d has not co-signed the end of the audit trail: %s", client, short(error))
@@ -497,34 +497,36 @@ class Register:
         return max(first, min(LONGEST_PAUSE, first * 2.0 ** min(self._failures.get(node, 0), 30)))
 
     def _introduced(self, reply: Message, task: TaskMessage) -> tuple[Member, object]:
-        """Return the client of a node, and the size that it reports; raise Malformed if it is not in the roster."""
+        """Return a node's client, and the size that it reports; raise `MalformedError` if it is not in the roster."""
         if reply.has_error():
-            raise Malformed(failure(reply, self.schema))
+            raise MalformedError(failure(reply, self.schema))
         answer = codec.read_answer(reply.content)
         member = self.roster.owner(answer.key)
         if member is None or member.revoked:
-            raise Malformed("its key is not in the roster" if member is None else f"client {member} is revoked")
+            raise MalformedError("its key is not in the roster" if member is None else f"client {member} is revoked")
         if not signed_by(answer.key, answer.signature, codec.signing_input(task, reply.content)):
-            raise Malformed(f"it says it is client {member}, and has not signed that, for this question, with its key")
+            raise MalformedError(
+                f"it says it is client {member}, and has not signed that, for this question, with its key"
+            )
         self.check_schema(member, reply.content)
         if reply.content.keys() - {codec.SCHEMA, codec.COSIGNATURE} != {codec.WORDS}:
-            raise Malformed(f"client {member} says who it is in {len(reply.content)} records, expected one")
+            raise MalformedError(f"client {member} says who it is in {len(reply.content)} records, expected one")
         self._check_held(member, codec.read_cosignature(reply.content)[1])
-        if self.keeps_statistics and (told := codec.read_statistics(reply.content)) is not None:
-            self.statistics.setdefault(member.id, told)
+        if self.keeps_statistics and (statistics := codec.read_statistics(reply.content)) is not None:
+            self.statistics.setdefault(member.id, statistics)
         size = answer.value
         if type(size) is str:
             return member, brief(size, LONGEST_SIZE)
         if type(size) is float or (type(size) is int and size.bit_length() <= WIDEST_SIZE):
             return member, size
         kind = f"{type(size).__name__} as its number of examples"
-        raise Malformed(f"client {member} reports a {kind}, expected an integer of {WIDEST_SIZE} bits at most")
+        raise MalformedError(f"client {member} reports a {kind}, expected an integer of {WIDEST_SIZE} bits at most")
 
     def _check_held(self, member: Member, size: int) -> None:
-        """Note which head a client holds of this run; raise `Malformed` if the audit trail never had as many lines."""
+        """Note which head a client holds of this run; raise `MalformedError` if the audit trail never was as long."""
         found = self._head([])
         if found is not None and size > found[0]:
-            raise Malformed(
+            raise MalformedError(
                 f"client {member} has seen {size} lines of the audit trail, which has {found[0]}: it was cut, or the "
                 "client lies"
             )
@@ -533,16 +535,16 @@ class Register:
             self._shown[member.id] = [*([size] if size else []), *sent]
 
     def check_schema(self, client: object, content: RecordDict) -> None:
-        """Raise `Malformed` if a client's answer names another schema than the coordinator's, or none."""
+        """Raise `MalformedError` if a client's answer names another schema than the coordinator's, or none."""
         found = codec.read_schema(content)
         if self.schema is None and found:
-            raise Malformed(
+            raise MalformedError(
                 f"client {client} has the schema {found}, and the coordinator none: others may read their tables "
                 "otherwise. Give it the file: Coordinator(schema=...)"
             )
         if self.schema is not None and found != self.schema.digest:
             has = f"has the schema {found}" if found else "has no schema"
-            raise Malformed(
+            raise MalformedError(
                 f"client {client} {has}, and the coordinator {self.schema.digest}. Give it the coordinator's file"
             )
 
@@ -577,7 +579,7 @@ class Register:
         return times
 
     def _pause(self, times: int) -> float:
-        """Return the seconds until a node is asked again that has been asked in vain so often."""
+        """Return the seconds until a node is asked again that has not answered so often."""
         return min(LONGEST_PAUSE, self.timeouts.absent * 2.0 ** min(times - 1, 30))
 
 

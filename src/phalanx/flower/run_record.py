@@ -37,7 +37,7 @@ def population(
         reported: numbers of examples, unchecked, of all clients that ever enrolled.
         roster: who might take part.
         guard: of the run, which decides which of the reported numbers are used.
-        known: what else is known: of a `Run` that everybody knows, the population of its simulation.
+        known: what else is known of the clients: of a simulated `Run`, the population of its simulation.
         tasks: number of tasks that each client was given.
     """
     excluded, invalid, absent = exclusions(history), invalid_updates(history), not_enrolled(history)

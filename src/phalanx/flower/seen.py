@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from phalanx.flower.codec import Malformed, ShownHead, TaskMessage
+from phalanx.flower.codec import MalformedError, ShownHead, TaskMessage
 from phalanx.flower.durable_files import locked, private_file
 from phalanx.flower.gate import AlteredTrailError
 from phalanx.flower.identity import from_text
@@ -35,7 +35,7 @@ class SeenTasks:
         """Note a task, durably, before it is worked on; return the head of the audit trail that came with it.
 
         Raises:
-            Malformed: the client has taken the task before.
+            MalformedError: the client has taken the task before.
             AlteredTrailError: the head does not go on from the last one of this run. It is noted all the same, since it
                 is signed: with the one before, it shows what the coordinator did.
         """
@@ -76,7 +76,7 @@ def _judged(task: TaskMessage, shown: ShownHead | None, known: bytes) -> tuple[b
     """Return the line of a task, its head, and why that does not go on from the last one; raise if it came before."""
     nonce = task.nonce.hex()
     if nonce.encode() in known:
-        raise Malformed(
+        raise MalformedError(
             f"the task of version {task.version} came before: somebody has sent a copy of what the coordinator once "
             "signed. It is not carried out again"
         )
@@ -85,9 +85,9 @@ def _judged(task: TaskMessage, shown: ShownHead | None, known: bytes) -> tuple[b
         try:
             head = open_note(shown.note, from_text(task.coordinator))
         except ValueError as error:
-            raise Malformed(f"the head of the audit trail is none: {error}") from error
+            raise MalformedError(f"the head of the audit trail is not valid: {error}") from error
         if head.origin != f"phalanx/{task.session}":
-            raise Malformed("the head of the audit trail is of another run")
+            raise MalformedError("the head of the audit trail is of another run")
         if last is not None and not goes_on(last, head, shown.proofs.get(last.size, ())):
             why = (
                 f"the audit trail had {last.size} lines when this client last saw it, and that which it was shown now, "

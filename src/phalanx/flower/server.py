@@ -93,27 +93,28 @@ class Coordinator(LoopSettings, UnderContract):
         transfer: in which form updates travel.
         prefetch: whether clients are sent a second task while they work on the first, for a newer version. More
             updates come, and older ones. Asynchronous algorithms only.
-        buffers: what becomes of buffers of the model; the same as the clients'.
+        buffers: policy for buffers of the model, such as running statistics; the same as the clients'.
         measure: evaluates a state, for the history; None where it was not evaluated.
         reference: the server's own training, for algorithms that compare updates with one.
         observers: are shown each step.
         checkpoint: when the run is saved on its way.
-        log: how the log is written: lines for people, or one JSON object per line.
+        log: form of the log: "text", readable lines, or "json", one object per line.
         metrics: the port of the loopback address at which figures for Prometheus are served; None: none are.
-        name: of the run, for people; made from the algorithm if empty.
+        name: of the run, for its record and report; made from the algorithm if empty.
         noise: source of the noise of `CentrallyPrivate`: "system", which nobody can reproduce, or "stream" as in a
             simulation, for demonstrations.
         setup: further settings of the run for its record, which the server does not know.
-        known: what else its summary says, by its history: of a `Run` that everybody knows, who holds what and attacks.
+        known: returns, for the history, what else the summary says of the clients. A simulated `Run` knows which
+            examples each client holds, and which clients attack.
         models: which models are kept.
-        inputs: what a model takes and gives, for its record; None if that is not to be known.
+        inputs: what the model takes and returns, for the record; None: the record does not say it.
         training: local training of the clients. It matters where a part of the model stays with them (`FedPer`).
-        architecture: description of the network, for `Record.model`; None if that is not to be known.
+        architecture: description of the network, for `Record.model`; None: the record has none.
         schema: of the tables of all clients, or its file. A client with another one is turned away. It is stored with
             the models, so that `phalanx predict`, `evaluate` and `export` take tables.
         key: private key of the coordinator, by which it signs each task, or its file; None: `coordinator.pem` next to
             the file of the roster, where `phalanx flower coordinator` puts it.
-        statistics: whether nothing is trained, and clients tell the statistics of their tables: the schema that they
+        statistics: whether nothing is trained, and clients send the statistics of their tables: the schema that they
             agree on lies in `statistics/schema.json` of the folder. Clients need `Participant(statistics=True)`.
         keep_updates: whether each step's updates are kept in the folder, for `phalanx replay`. Each takes as many bytes
             as travelled, and says something about its client's data: who can read the folder can read them.

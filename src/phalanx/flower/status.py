@@ -115,7 +115,7 @@ class StatusBoard:
 
     Args:
         path: of the file; None: nothing is written.
-        register: who is there.
+        register: of the clients that have enrolled.
         every: seconds between two looks between steps.
     """
 

@@ -28,7 +28,7 @@ from phalanx.core import (
 from phalanx.engine.guard import Guard
 from phalanx.engine.hosted import HostedRounds, Submitted, mean_metrics
 from phalanx.engine.lost import LostRounds
-from phalanx.flower.codec import Malformed, brief, entries_of, report_of
+from phalanx.flower.codec import MalformedError, brief, entries_of, report_of
 from phalanx.flower.logs import log_fields
 from phalanx.flower.wire import failure
 from phalanx.promises import Promise
@@ -122,7 +122,7 @@ class PhalanxStrategy(FlowersFedAvg):
                 continue
             try:
                 answers.append((node, self._read(message, base)))
-            except Malformed as error:
+            except MalformedError as error:
                 invalid.setdefault(node, str(error))
                 continue
             contents.setdefault(node, message)
@@ -142,18 +142,20 @@ class PhalanxStrategy(FlowersFedAvg):
                 found = {field: (key, metrics[key]) for field, key in self._measured.items() if key in metrics}
                 if "examples" in found and len(found) > 1:
                     reports[node] = report_of(found)
-            except Malformed as error:
+            except MalformedError as error:
                 said = log_fields("invalid", node=node, step=server_round)
                 log.warning("round %d, the report of node %d is invalid: %s", server_round, node, error, extra=said)
         return self._metrics([(m, 1.0) for m in {m.metadata.src_node_id: m for m in good}.values()])
 
     def _read(self, message: Message, base: Vector) -> Submitted:
-        """Return the update and the reported size of a reply; raise Malformed if it has none."""
+        """Return the update and the reported size of a reply; raise MalformedError if it has none."""
         arrays, metrics = list(message.content.array_records.values()), list(message.content.metric_records.values())
         if (len(arrays), len(metrics)) != (1, 1):
-            raise Malformed(f"holds {len(arrays)} ArrayRecords and {len(metrics)} MetricRecords, expected one of each")
+            raise MalformedError(
+                f"holds {len(arrays)} ArrayRecords and {len(metrics)} MetricRecords, expected one of each"
+            )
         if arrays[0].keys() != self._arrays.keys():
-            raise Malformed(
+            raise MalformedError(
                 f"arrays are {brief(', '.join(sorted(arrays[0])), 200)}, expected {', '.join(self._arrays)}"
             )
         forms = {name: (one.dtype, tuple(one.shape)) for name, one in self._arrays.items()}

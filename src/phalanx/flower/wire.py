@@ -11,7 +11,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from phalanx.data import Schema
-from phalanx.flower.codec import Malformed, brief
+from phalanx.flower.codec import MalformedError, brief
 from phalanx.flower.gate import received
 from phalanx.flower.limits import at_most, most_bytes
 
@@ -96,8 +96,8 @@ def pull(
 ) -> Message | None:
     """Wait for the reply to a message and return it, or None if there is none in time.
 
-    Exceptions that Flower raises while it reads a reply are not caught.  Nor is `Malformed`, of a reply that is larger
-    than any with a valid update.
+    Exceptions that Flower raises while it reads a reply are not caught.  Nor is `MalformedError`, of a reply that is
+    larger than any with a valid update.
 
     Args:
         grid: Flower's grid.
@@ -134,6 +134,6 @@ def failure(reply: Message, schema: Schema | None = None) -> str:
 
 def short(value: Any) -> str:
     """Return text or an exception from outside as one line of at most 200 characters."""
-    ours = isinstance(value, Malformed | UndeliveredError)
+    ours = isinstance(value, MalformedError | UndeliveredError)
     kind = f"{type(value).__name__}: " if isinstance(value, Exception) and not ours else ""
     return brief(f"{kind}{value}", LONGEST)

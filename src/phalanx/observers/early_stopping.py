@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from phalanx.core import InfeasibleError
-from phalanx.engine.observer import Progress, Stop
+from phalanx.engine.observer import Progress, StopRunError
 from phalanx.runs.schema import StepRecord
 from phalanx.training.evaluation import Metrics
 
@@ -57,7 +57,7 @@ class EarlyStopping:
             found = "was never finite" if self._best is None else f"was best after step {self._at} ({self._best:.4g})"
             name = str(self._watched)
             name = name.replace("_", " ") if name in get_args(Metric) else name
-            raise Stop(f"early stopping: the {name} {found} and did not improve in {self.patience} evaluations")
+            raise StopRunError(f"early stopping: the {name} {found} and did not improve in {self.patience} evaluations")
 
     def catch_up(self, history: Sequence[StepRecord], /) -> None:
         """See `CatchingUp`."""

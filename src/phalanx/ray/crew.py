@@ -219,7 +219,7 @@ class Crew(WorkerPool):
                 assert isinstance(ready, Ready)
                 self.workers[ready.worker] = []
         if not self.workers:
-            raise ConnectionError(f"No worker has begun on the Ray cluster within {START:g} s. Its logs tell why.")
+            raise ConnectionError(f"No worker has begun on the Ray cluster within {START:g} s. See its logs.")
 
     def prepare(self, first: Job) -> None:
         """Make each worker do something before its next jobs, including workers that begin later."""

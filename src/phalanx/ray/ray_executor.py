@@ -16,7 +16,7 @@ from torch import Tensor
 
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
-from phalanx.pool import Again, Done, Failed
+from phalanx.pool import Done, Failed, Requeued
 from phalanx.ray.crew import Crew, Job, RayWorker, joined, log, stated
 from phalanx.simulation.executor import Blueprint, Executor, learnt
 from phalanx.training.local import LocalTask
@@ -140,7 +140,7 @@ class _RayExecutor:
                     losses[order[job].client] = loss
                     for text in texts:
                         warnings.warn(text, stacklevel=2)
-                case Again(job, why):
+                case Requeued(job, why):
                     log.warning("client %d is trained again by another worker: %s", order[job].client, why)
                 case Failed(job, error):
                     error.add_note(f"While client {order[job].client} was trained on the Ray cluster.")

@@ -63,7 +63,7 @@ def canonical(value: Any, declared: Any = None) -> Any:
 
 
 def compact(value: Any) -> Any:
-    """Return the canonical form with the paths of files, for people."""
+    """Return the canonical form with the paths of files, for readers."""
     return _form(value, None, public_name, _fields_not_at_default)
 
 

@@ -34,7 +34,7 @@ from phalanx.fields import INFINITE, CheckedFields
 from phalanx.reading import LARGEST_PART, opened
 from phalanx.runs.files import HISTORY, settle
 from phalanx.runs.history import History
-from phalanx.runs.packing import Packed, Unpackable, pack, unpack
+from phalanx.runs.packing import Packed, UnpackableError, pack, unpack
 from phalanx.runs.record import CHECKPOINT, read_lines
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.seal import Mark, check_resumed
@@ -178,7 +178,7 @@ class CheckpointWriter:
         try:
             snapshot = take()
             packed = pack(snapshot)
-        except Unpackable as error:
+        except UnpackableError as error:
             self._next_look = math.inf
             warnings.warn(
                 f"This run is not saved on its way, and starts over if it is killed: {error}",

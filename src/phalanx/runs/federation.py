@@ -206,9 +206,9 @@ class Federation:
     def measure(self, progress: Progress) -> Metrics | None:
         """Return the figures of a state; None if no evaluation is due."""
         due = progress.step % self.plan.evaluation.every == 0 or self.plan.until.reached(progress.step, progress.now)
-        return self.worth(progress.state, progress.enrolled) if due else None
+        return self.evaluate(progress.state, progress.enrolled) if due else None
 
-    def worth(self, state: AnyState, enrolled: Collection[int]) -> Metrics | None:
+    def evaluate(self, state: AnyState, enrolled: Collection[int]) -> Metrics | None:
         """Return the figures of a state: of what honest enrolled clients are served, and of what the attacker got.
 
         None if no honest client is enrolled.
@@ -219,16 +219,16 @@ class Federation:
         chosen = self.chosen(state, clients)
         served = self.tested(state, clients, chosen)
         distinct = {(vector.data_ptr(), self.group[i]): vector for i, vector in served.items()}
-        scores, aims = dict[tuple[int, int], Score](), dict[tuple[int, int], float]()
+        scores, successes = dict[tuple[int, int], Score](), dict[tuple[int, int], float]()
         for group in dict.fromkeys(g for _, g in distinct):
             its = {key: vector for key, vector in distinct.items() if key[1] == group}
             scores |= zip(its, self._scores(its.values(), self.tests[group]), strict=True)
             if (goal := self.goals[group]) is not None:
                 reached = self._scores(its.values(), goal)
-                aims |= zip(its, (score.accuracy for score in reached), strict=True)
-        wishes = [aims[key] for key in distinct if key in aims]
+                successes |= zip(its, (score.accuracy for score in reached), strict=True)
+        attained = [successes[key] for key in distinct if key in successes]
         by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
-        success = sum(wishes) / len(wishes) if wishes else None
+        success = sum(attained) / len(attained) if attained else None
         accuracy, loss = self._by_group(by_client)
         found = metrics_of(by_client, self.holdings, success, self.owner)
         if self.owner is not None and self.plan.groups is None and len(distinct) > 1:

@@ -32,7 +32,7 @@ TAGS = {kind: tag for tag, kind in (COLLECTIONS | MAPPINGS).items()}
 KEPT = "Kept are numbers, text, None, tensors, lists, tuples, sets, mappings, NamedTuples and frozen dataclasses"
 
 
-class Unpackable(TypeError):
+class UnpackableError(TypeError):
     """A value cannot be kept.  The message says where it is, what it is, and the remedy."""
 
     def __init__(self, why: str) -> None:
@@ -101,13 +101,13 @@ def pack(value: object) -> Packed:
     An unpacked set is equal, but its order of iteration may differ.
 
     Raises:
-        Unpackable: something in it is of a kind that is not kept.
+        UnpackableError: something in it is of a kind that is not kept.
     """
     packer = _Packer()
     try:
         tree = packer.visit(value)
     except RecursionError:
-        raise Unpackable("is nested too deeply, or contains itself.") from None
+        raise UnpackableError("is nested too deeply, or contains itself.") from None
     tensors = tuple(packer.tensors.values())
     pieces, places = _pieces(tensors)
     form = {
@@ -163,20 +163,22 @@ class _Packer:
             return ["numpy", value.dtype.name, value.item()]
         if (fields := _fields(kind)) is not None:
             return ["record", self._class(kind), *(self._within(".{}", name, getattr(value, name)) for name in fields)]
-        raise Unpackable(f"is a {kind.__name__}. {KEPT}.")
+        raise UnpackableError(f"is a {kind.__name__}. {KEPT}.")
 
     def _within(self, step: str, key: object, value: object) -> Any:
         try:
             return self.visit(value)
-        except Unpackable as error:
+        except UnpackableError as error:
             error.path = step.format(key) + error.path
             raise
 
     def _tensor(self, tensor: Tensor) -> int:
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
-            raise Unpackable("is a tensor that is sparse, quantized or without content. Make it a dense one.")
+            raise UnpackableError("is a tensor that is sparse, quantized or without content. Make it a dense one.")
         if tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
-            raise Unpackable("is a tensor with a gradient or a lazy conjugate. Give its content: t.detach().clone().")
+            raise UnpackableError(
+                "is a tensor with a gradient or a lazy conjugate. Give its content: t.detach().clone()."
+            )
         memory = tensor.untyped_storage().data_ptr(), tensor.device
         key = (*memory, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         self.tensors.setdefault(key, tensor)
@@ -184,8 +186,8 @@ class _Packer:
 
     def _class(self, kind: type) -> int:
         if kind not in self.classes and _found(_path(kind)) is not kind:
-            raise Unpackable(
-                f"is a {kind.__name__}, which is not to be found as {_path(kind)}. Define it at the top of a module."
+            raise UnpackableError(
+                f"is a {kind.__name__}, which cannot be imported as {_path(kind)}. Define it at the top of a module."
             )
         return self.classes.setdefault(kind, len(self.classes))
 

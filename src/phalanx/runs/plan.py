@@ -354,7 +354,7 @@ class Run(LoopSettings):
             names: of the clients, in their order; empty if they have none.
 
         Raises:
-            InfeasibleError: a client is named that is not there, or clients have no names.
+            InfeasibleError: a name is that of no client, or clients have no names.
         """
         if isinstance(self.byzantine, tuple):
             if missing := sorted({*self.byzantine} - {*names}):

@@ -19,7 +19,7 @@ import torch
 from phalanx.core import Algorithm, AnyState, InfeasibleError, StalledError, Vector
 from phalanx.engine.connection import Transport
 from phalanx.engine.loop import Snapshot, run
-from phalanx.engine.observer import CatchingUp, Observer, Progress, Stop
+from phalanx.engine.observer import CatchingUp, Observer, Progress, StopRunError
 from phalanx.engine.participation import Sampler
 from phalanx.engine.reference import Train
 from phalanx.engine.settings import LoopSettings
@@ -137,7 +137,7 @@ class Session:
         self.state: AnyState  # the last, once it has begun
         self._models, self._observers = models, tuple[Observer, ...]()
         self._watch: Watch | None = None  # of suspicious clients
-        self._stop: Stop | None = None  # the first that an observer has raised
+        self._stop: StopRunError | None = None  # the first that an observer has raised
         models.go_on(self.history.lines)
 
     def run(
@@ -177,7 +177,7 @@ class Session:
                 on_snapshot=self._between_steps,
                 resume=self.resumed.snapshot,
             )
-        except Stop as stop:
+        except StopRunError as stop:
             self.failure = _without_frames(stop)
 
     def __call__(self, progress: Progress) -> None:
@@ -190,7 +190,7 @@ class Session:
         for observer in self._observers:
             try:
                 observer(shown)
-            except Stop as stop:
+            except StopRunError as stop:
                 self._stop = self._stop or stop
 
     def _between_steps(self, take: Callable[[], Snapshot[Any]]) -> None:
@@ -228,7 +228,7 @@ class Session:
         with self.history:
             if error is None:
                 self._end(self.failure)
-                if isinstance(self.failure, Stop):
+                if isinstance(self.failure, StopRunError):
                     self.keeper.leave()
                 else:
                     self.keeper.discard()
@@ -335,7 +335,8 @@ def simulate(
             killed, it goes on.
         data_dir: where data sets lie; they are downloaded if not given.
         device: where it computes.
-        observers: are shown each step; of a run that goes on, those that are left. One that raises `Stop` ends it.
+        observers: are called after each step; of a run that goes on, after those that are left. One that raises
+            `StopRunError` ends it.
         checkpoint: when the run is saved on its way in `folder`, so that it can go on; None for never.
         executors: has clients train elsewhere, to the same bits: `phalanx.simulation.parallel.ProcessExecutors`, say.
         models: which models are kept, in `folder` and for `Record.model`; None for none.
@@ -430,7 +431,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
         if not session.history.lines:
             raise
         session.failure = _without_frames(error)
-    session.history.conclude(federation.worth)
+    session.history.conclude(federation.evaluate)
     session.keep_models()
 
 

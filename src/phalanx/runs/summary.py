@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from phalanx.core import InfeasibleError, StalledError
-from phalanx.engine.observer import Stop
+from phalanx.engine.observer import StopRunError
 from phalanx.engine.suspicion import in_words
 from phalanx.runs.canonical import digest, source
 from phalanx.runs.provenance import Provenance
@@ -132,7 +132,7 @@ def ending(error: BaseException | None) -> Ending:
     """Return how a run ended that raised this error, or none."""
     if error is None or isinstance(error, KeyboardInterrupt):
         return Ending("stopped" if error else "finished", None)
-    if isinstance(error, Stop):
+    if isinstance(error, StopRunError):
         return Ending("stopped", str(error) or None)
     kind = "" if isinstance(error, (InfeasibleError, StalledError)) else f"{type(error).__name__}: "
     return Ending("failed", "\n".join([f"{kind}{error}", *getattr(error, "__notes__", [])]))

@@ -35,7 +35,7 @@ class Released(NamedTuple):
     turn: int
 
 
-class Broken(NamedTuple):
+class TaskFailed(NamedTuple):
     """A task ends without an answer."""
 
     client: int
@@ -50,13 +50,13 @@ class Back(NamedTuple):
     client: int
 
 
-class Comes(NamedTuple):
+class ClientJoins(NamedTuple):
     """A client joins the federation."""
 
     client: int
 
 
-Event = Finished | Released | Broken | Back | Comes
+Event = Finished | Released | TaskFailed | Back | ClientJoins
 
 
 class Underway(NamedTuple):

@@ -27,7 +27,7 @@ from phalanx.simulation.adversary import Adversary, AttackerExecutor
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
 from phalanx.simulation.deadline import Deadline
-from phalanx.simulation.events import Back, Broken, Comes, Event, Finished, Released, Trained, Underway, Wait
+from phalanx.simulation.events import Back, ClientJoins, Event, Finished, Released, TaskFailed, Trained, Underway, Wait
 from phalanx.simulation.executor import AheadExecutor, DividedExecutor, Executor, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
 from phalanx.training.evaluation import report
@@ -140,7 +140,7 @@ class Simulation:
         self._expected = set[int]()  # clients that will be `Back`
         for client, seconds in joining.items():
             if seconds > 0:
-                self.clock.schedule(seconds, Comes(client))
+                self.clock.schedule(seconds, ClientJoins(client))
 
     def _honest_executor(self, elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None) -> Executor:
         if elsewhere is None:
@@ -287,16 +287,20 @@ class Simulation:
         self.clock.schedule(seconds, end)
         return self.now + seconds if isinstance(end, Finished) else math.inf
 
-    def _broken(self, availability: Availability, task: Workload, seconds: float) -> tuple[float, Broken] | None:
+    def _broken(self, availability: Availability, task: Workload, seconds: float) -> tuple[float, TaskFailed] | None:
         """Return when and why a task ends without an answer; None if it does not."""
-        ends = list[tuple[float, Broken]]()
+        ends = list[tuple[float, TaskFailed]]()
         if crash := availability.crash(task, seconds, self.seed):
-            ends.append((crash.after, Broken(task.client, task.turn, f"crashed after {crash.after:.3g} s", crash.back)))
+            ends.append(
+                (crash.after, TaskFailed(task.client, task.turn, f"crashed after {crash.after:.3g} s", crash.back))
+            )
         if self._attendance is not None and not availability.keeps:
             period = self._attendance.period(task.client, self.now)
             left = period.end - self.now if period else math.inf
             if left < seconds:
-                ends.append((left, Broken(task.client, task.turn, f"left after {left:.3g} s, without an answer", 0.0)))
+                ends.append(
+                    (left, TaskFailed(task.client, task.turn, f"left after {left:.3g} s, without an answer", 0.0))
+                )
         return min(ends, key=lambda end: end[0], default=None)
 
     # Answers
@@ -362,14 +366,14 @@ class Simulation:
             case Released(client, turn):
                 if self._outstanding(client, turn, wait):
                     self._answer(self._flying[client], wait)
-            case Broken(client, turn, why, away):
+            case TaskFailed(client, turn, why, away):
                 if self._outstanding(client, turn, wait):
                     self._down[client] = self.now + away
                     self._lose(client, why, wait)
             case Back(client):
                 self._expected.discard(client)
                 wait.back.add(client)
-            case Comes(client):
+            case ClientJoins(client):
                 wait.joined[client] = self.reported[client]
 
     def _outstanding(self, client: int, turn: int, wait: Wait) -> bool:

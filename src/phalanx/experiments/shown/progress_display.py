@@ -82,8 +82,8 @@ class Display:
         self.ended += 1
         self.shares.pop(event.run)
         self._bars.remove_task(self._tasks.pop(event.run))
-        told = event.trace.failed or not self.console.is_terminal
-        if told if self.at_most is None else not event.kept:
+        printed = event.trace.failed or not self.console.is_terminal
+        if printed if self.at_most is None else not event.kept:
             line = f"{self.ended} of {self.total}: {self.names[event.trace.identity]}: {outcome(event.trace)}"
             self.console.print(escape(line + (f" ({left})" if (left := self.left()) else "")), soft_wrap=True)
 
