@@ -165,9 +165,7 @@ class ClusteredFLState(NamedTuple):
     newcomers: Mapping[int, int]  # clients on their way down the tree, and the node that each has reached
     scale: float  # the largest median of these norms so far
     aggregates: Mapping[int, Vector]  # what the rule returned last in each leaf, for rules that start from there
-    checks: Mapping[
-        int, SplitCheck
-    ]  # of each cluster with a client that reported in the last round, by its number then
+    checks: Mapping[int, SplitCheck]  # of each cluster of which a client reported in the last round, by its number then
     verdicts: Mapping[int, Verdict]
     heard: Mapping[int, int] = {}  # the round in which each client reported last, or joined
     memory: Mapping[int, Remembered] = {}  # of members of clusters, where updates are remembered
