@@ -81,9 +81,8 @@ def pages() -> dict[str, str]:
         found |= dict.fromkeys(
             page.read_text().partition("\n")[0].removeprefix("# ").split(", "), f"methods/{page.stem}.md"
         )
-    for line in re.findall(r"^\| `.*\.md\S*\) \|$", (docs / "methods.md").read_text(), re.MULTILINE):
-        page, _, anchor = re.findall(r"\]\(([\w-]+)\.md(#?)([\w-]*)\) \|$", line)[0]
-        found |= dict.fromkeys(re.findall(r"`(\w+)`", line), f"{page}.md" + (f"#{anchor}" if anchor else ""))
+    for line in re.findall(r"^\| \[`.*", (docs / "methods.md").read_text(), re.MULTILINE):
+        found |= dict(re.findall(r"\[`(\w+)`\]\((\S+)\)", line.split(" | ")[0]))
     attacks = re.findall(r"^### (\w+)$", (docs / "attacks.md").read_text(), re.MULTILINE)
     return {name: f"attacks.md#{name.lower()}" for name in attacks} | found
 

@@ -183,7 +183,7 @@ def test_certificates_are_not_written_over(capsys):
     assert main(["flower", "certificates", "localhost", "--folder", "door"]) == 0
     before = Path("door/ca.crt").read_bytes()
     assert main(["flower", "certificates", "localhost", "--folder", "door"]) == 2
-    assert "There is a door/ca.crt, and who has that certificate" in capsys.readouterr().err
+    assert "There is a door/ca.crt, and clients that trust it would refuse another" in capsys.readouterr().err
     assert Path("door/ca.crt").read_bytes() == before
 
 
