@@ -100,12 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @contextmanager
 def _without_folder() -> Iterator[None]:
     """Find no module in the current folder, which can be somebody else's, before one of a user's own is named."""
-    before, here = [*sys.path], os.getcwd()
-    sys.path[:] = [path for path in before if path not in ("", here)]
+    found, here = sys.path, os.getcwd()  # another thread may put another list in its place meanwhile
+    before = [*found]
+    found[:] = [path for path in before if path not in ("", here)]
     try:
         yield
     finally:
-        sys.path[:] = before
+        found[:] = before
 
 
 def _main(arguments: list[str]) -> int:
