@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.cli.main import _without_folder
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -127,3 +129,14 @@ def test_a_run_that_is_killed_twice_and_stopped_once_comes_to_the_same_bits(opti
     assert all(summary.pop("wall_seconds") for summary in summaries)
     assert summaries[0] == summaries[1]
     assert {f.name for f in folder.iterdir()} == {f.name for f in (tmp_path / "plain").iterdir()}
+
+
+def test_a_command_restores_the_import_path_that_it_had_and_no_other(monkeypatch):
+    """Another thread may have put another list in its place meanwhile."""
+    had, other = [*sys.path], ["elsewhere"]
+    monkeypatch.setattr(sys, "path", [*had])
+    mine = sys.path
+    with _without_folder():
+        monkeypatch.setattr(sys, "path", other)
+    assert other == ["elsewhere"]
+    assert mine == had
