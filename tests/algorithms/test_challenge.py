@@ -16,7 +16,7 @@ from phalanx.algorithms.challenge import Asked, ShiftAnswers, proven_quotas
 from phalanx.algorithms.private import secretly
 from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Sybils
 from phalanx.attacks.attack import AttackTraits
-from phalanx.core import Setting
+from phalanx.core import Setting, Updates
 from phalanx.models import MLP
 from phalanx.promises import promise
 from phalanx.rng import generator
@@ -64,6 +64,7 @@ def test_what_is_proven(given, z, paid):
 def test_quotas_are_over_the_largest_and_unchanged_if_nobody_has_proven_anything():
     assert proven_quotas({0: 1.0, 1: 0.5, 2: 0.4}, {0: 0.0, 1: 0.5, 2: 1.0}) == {0: 0.0, 1: 0.625, 2: 1.0}
     assert proven_quotas({0: 1.0, 1: 0.5}, {0: 0.0, 1: 0.0}) == {0: 1.0, 1: 0.5}
+    assert proven_quotas({0: 1.0, 1: 0.5}, {0: 0.0, 1: 0.0, 2: 0.1}) == {0: 0.0, 1: 0.0}, "2 is absent, and has"
 
 
 def test_shifts_are_new_for_each_update_and_client_and_as_long_as_stated():
@@ -219,6 +220,25 @@ def test_nothing_changes_before_anybody_is_asked(algorithm):
     assert never.verdicts == asks.verdicts
     assert never.state["reputation"] == asks.state["reputation"]
     assert asks.state.keys() - never.state.keys() >= {"proven"}
+
+
+@pytest.mark.parametrize("algorithm", [one for one in SYSTEMS if not isinstance(one, Rewarded)], ids=str)
+def test_an_excluded_client_keeps_its_model_without_a_shift(algorithm):
+    state, _ = algorithm.init(torch.ones(D), dict.fromkeys(range(4), 10))
+    for turn in range(9):
+        rows = 0.1 * torch.randn(4, D, generator=generator(turn, "rows")) + 1
+        rows[3] = -rows[3]
+        for i in range(4) if isinstance(algorithm, AsyncRFFL) else [None]:
+            there = [i] if i is not None else sorted(state.reputation)
+            there = [j for j in there if j in state.reputation]
+            batch = Updates(
+                tuple(there), (state.version,) * len(there), tuple(algorithm.download(state, j) for j in there),
+                rows[there], torch.ones(len(there)),
+            )  # fmt: skip
+            state, _ = algorithm.step(state, batch) if there else (state, None)
+    assert 3 not in state.reputation
+    assert 0 in state.asked.shifts
+    assert 3 not in state.asked.shifts
 
 
 @every_system

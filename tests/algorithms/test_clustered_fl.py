@@ -122,7 +122,7 @@ def test_patience_counts_rounds_in_a_row():
     assert asked == [1, 2, 0, 1, 2, 3]
     assert clusters == [1, 1, 1, 1, 1, 2]
     state, _ = patient.step(state, updates(OPPOSED))
-    assert {v: check.asked for v, check in state.checks.items()} == {1: 0, 2: 0}, "clusters begin anew"
+    assert {v: check.asked for v, check in state.checks.items()} == {1: 0, 2: 0}, "clusters start again"
 
 
 def test_the_conditions_hold_when_left_out():

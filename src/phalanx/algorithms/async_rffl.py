@@ -198,7 +198,8 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         if r[i] < r_th and account.judged > self.warmup:
             verdict = Verdict(False, 0.0, r[i], f"reputation {r[i]:.4f} < {r_th:.4f}, excluded", final=True)
             rest, running = self._rated(state, updates and updates.without(i, account.length), i, None)
-            return state._replace(reputation=rest, verdicts={i: verdict}, running=running)
+            asked = state.asked.of(state.reputation.keys() - {i})
+            return state._replace(reputation=rest, verdicts={i: verdict}, running=running, asked=asked)
 
         w_g = state.model + r[i] * dw_i
         most = r.largest if isinstance(r, Shares) else max(r.values())

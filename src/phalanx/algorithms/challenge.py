@@ -2,7 +2,7 @@
 
 Ours.  What an update looks like does not tell who trained: a copy with noise, and the mean of some updates, look like
 the update of a client with much data.  So the server asks each client something else.  With w the server's model, of d
-entries, and g_i drawn anew for each update of client i, d standard normal numbers:
+entries, and g_i drawn for each update of client i, d standard normal numbers:
 
     e_i    g_i / |g_i|;  client i downloads what it would, plus `strength` |w| e_i, and answers by an update u_i
     v_i    u_i without its part along o, the mean direction of past updates, which all have in common
@@ -10,7 +10,10 @@ entries, and g_i drawn anew for each update of client i, d standard normal numbe
     Z_i    sum fade^k a_i / sqrt(sum fade^2k), over its answers, of which the latest has k = 0
     p_i    min(1, max(0, Z_i - `sure`)), and 1 for fewer than `warmup` answers: the quota of client i is multiplied by
            it, and all are divided by the largest again, so that it is one.  What `Unsent` compares an update with
-           counts by p_k, too
+           counts by p_k, too.  If all p_k are zero, quotas stay as they are
+
+A run in which nobody's training shows, for too few or too noisy answers, so pays as without challenges; its figure
+`proven` is zero for all, and its report says so of each client.
 
 Training goes back: a step of SGD at rate eta, on a loss of Hessian H, adds -eta H `strength` |w| e_i to what it would
 do without the shift.  More steps and more examples add more; of the rate a_i is independent.
@@ -140,10 +143,17 @@ class Challenge(CheckedFields):
 
 
 def proven_quotas(quotas: Mapping[int, float], proven: Mapping[int, float]) -> dict[int, float]:
-    """Return quotas times what is proven, over the largest; unchanged if nobody has proven anything."""
+    """Return quotas times what is proven, over the largest; unchanged if no client of all has proven anything.
+
+    Args:
+        quotas: of the clients that are paid.
+        proven: p_i of all clients, those among them.
+    """
+    if not any(proven.values()):
+        return dict(quotas)
     paid = {i: quota * proven[i] for i, quota in quotas.items()}
     best = max(paid.values(), default=0.0)
-    return {i: each / best for i, each in paid.items()} if best > 0 else dict(quotas)
+    return {i: each / best if best > 0 else 0.0 for i, each in paid.items()}
 
 
 def _answer(update: Vector, shift: Vector, common: Vector | None) -> float:

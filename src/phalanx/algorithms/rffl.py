@@ -281,7 +281,8 @@ class RFFL(CumulativeClient[RFFLState]):
         if self.challenge is not None:
             w_g, of = state.model + dw_g, len(reputation)
             asked = self.challenge.after(asked, updates.clients, updates.deltas, w_g, of)
-            proven = self.challenge.proven(asked, reputation)
+            asked = asked.of(reputation.keys() - round_.excluded)
+            proven = self.challenge.proven(asked, reputation.keys() - round_.excluded)
             quota = proven_quotas(quota, proven)
         new = RFFLState(
             version=state.version + 1,
