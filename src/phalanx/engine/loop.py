@@ -1,7 +1,7 @@
 """The loop between server and clients: one for simulation and deployment, for rounds and for arrivals."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -239,20 +239,21 @@ class ServerLoop(Generic[S]):
     def _promise_of_the_rest(self, broken: Sequence[PromiseError]) -> None:
         """Say what the promise is of as many clients as are left where one is held back, if it is less than ever."""
         for error in broken:
-            f, said = next(self._for_fewer(error.rows))
+            f, said = self._for_fewer(error.rows)
             if f < self.least:
                 self.least = f
                 left = f"{plural(error.rows, 'client')} left in a {error.name}"
                 self.remarks = (*self.remarks, f"With {left}: {said} The promise for {error.f} holds such steps back.")
 
-    def _for_fewer(self, clients: int) -> Iterator[tuple[int, str]]:
-        """Yield what can be promised of some clients, in number of attackers and in words, the most first."""
+    def _for_fewer(self, clients: int) -> tuple[int, str]:
+        """Return the most that can be promised of some clients: the number of attackers, and the promise in words."""
+        why = ""
         for f in range(self.least, -1, -1):
             try:
-                yield f, promised(self.algorithm, self.transport, clients, everyone, tolerate=f).sentence
+                return f, promised(self.algorithm, self.transport, clients, everyone, tolerate=f).sentence
             except InfeasibleError as error:
-                if not f:
-                    yield 0, str(error)
+                why = str(error)
+        return 0, why
 
     def resume(self, snapshot: Snapshot[S]) -> S:
         """Return the state of a snapshot, and restore the rest of the run."""
@@ -398,12 +399,10 @@ class ServerLoop(Generic[S]):
     def _lose(self, state: S, updates: Updates, error: InfeasibleError) -> tuple[S, Updates | None]:
         """Return the state after a round that was lost, and its updates if it counts as a step."""
         self.lost_in_a_row, self.why_lost = self.lost_in_a_row + 1, (why := str(error))
-        if isinstance(error, TooFewError) and self.lost_in_a_row >= (
-            noted := min(NOTED, self.settings.lost_rounds.most)
-        ):
-            needs = self._needs()
-            self.why_lost += f" {needs}" if needs else ""
-            if needs and self.lost_in_a_row == noted:
+        noted = min(NOTED, self.settings.lost_rounds.most)
+        if isinstance(error, TooFewError) and self.lost_in_a_row >= noted and (needs := self._needs()):
+            self.why_lost += f" {needs}"
+            if self.lost_in_a_row == noted:
                 self.remarks = (*self.remarks, f"{plural(noted, 'round')} in a row were lost. {needs}")
         new, ready = self.algorithm.lose_round(state, updates, why)
         self.waiting = self.waiting | ready

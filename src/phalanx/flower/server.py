@@ -101,8 +101,8 @@ class Coordinator(LoopSettings, UnderContract):
         log: form of the log: "text", readable lines, or "json", one object per line.
         metrics: the port of the loopback address at which figures for Prometheus are served; None: none are.
         name: of the run, for its record and report; made from the algorithm if empty.
-        noise: source of the noise of `CentrallyPrivate`: "system", which nobody can reproduce, or "stream" as in a
-            simulation, for demonstrations.
+        noise: source of the noise of `CentrallyPrivate` and the shifts of `Challenge`: "system", which nobody can
+            reproduce, or "stream" as in a simulation, for demonstrations.
         setup: further settings of the run for its record, which the server does not know.
         known: returns, for the history, what else the summary says of the clients. A simulated `Run` knows which
             examples each client holds, and which clients attack.
