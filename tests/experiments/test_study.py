@@ -74,6 +74,8 @@ def test_a_study_is_a_value():
         ({"attack": ATTACKS}, {"seeds": [1, 1]}, "different integers"),
         ({"attack": ATTACKS}, {"target": 1.5}, "target must be an accuracy"),
         ({"attack": ATTACKS}, {"name": "../x"}, "name must be usable"),
+        ({"attack": ATTACKS}, {"measures": {"loss": len}}, "as a figure that each run has, got loss. Rename it"),
+        ({"attack": ATTACKS}, {"measures": {"lines": lambda _: 1}}, "lines must be a function at the top of a file"),
     ],
 )  # fmt: skip
 def test_wrong_studies_are_refused_before_any_run(grid, options, message):

@@ -4,10 +4,9 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -17,7 +16,7 @@ from phalanx.engine.observer import Progress
 from phalanx.experiments.grid import Planned
 from phalanx.experiments.run_events import Advanced, Began, Ended, Event, Warned
 from phalanx.experiments.store import Records
-from phalanx.experiments.trace import Trace
+from phalanx.experiments.trace import Measures, Trace
 from phalanx.pool import Done, Failed, Given, Requeued, WorkerPool, WorkerReport
 from phalanx.processes import Processes
 from phalanx.runs.canonical import digest
@@ -39,11 +38,13 @@ class Means:
         data_dir: folder of the data sets; they are downloaded if None.
         device: the torch device.
         resume: whether a run that was killed goes on. If not, it starts from the beginning.
+        measures: figures of the user's own that traces keep, by name.
     """
 
     data_dir: Path | None = None
     device: str = "cpu"
     resume: bool = True
+    measures: Measures = field(default_factory=dict)
 
 
 # In a worker
@@ -132,7 +133,7 @@ def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[Run
             checkpoint=Checkpoint(resume=means.resume),
             models=None,
         )
-        return outcome(Trace.of(plan, record), kept=True)
+        return outcome(Trace.of(plan, record, means.measures), kept=True)
     except (BrokenPipeError, ConnectionResetError):  # nobody waits for the run any more
         raise
     except Exception as error:  # if one run fails, the others go on
@@ -200,12 +201,12 @@ class Workers:
 @contextmanager
 def local_workers(count: int, store: Records, means: Means) -> Iterator[Workers]:
     """Start up to this number of processes on this machine, which all end with the context."""
-    with Processes(count, partial(_task, means)) as pool:
-        yield Workers(pool, lambda plan: (plan, store.underway(plan)), store)
+    with Processes(count, _task) as pool:
+        yield Workers(pool, lambda plan: (plan, store.underway(plan), means), store)
 
 
-def _task(means: Means, job: tuple[Run, Path | None], say: Callable[[RunProgress], object]) -> Outcome:
-    return carried_out(*job, means, say)
+def _task(job: tuple[Run, Path | None, Means], say: Callable[[RunProgress], object]) -> Outcome:
+    return carried_out(*job, say)
 
 
 class Carrier:
@@ -219,6 +220,7 @@ class Carrier:
         again: whether runs that have a record are repeated.
         at_most: number of runs that are expected. If it is given, the display is of all of them, and has no line for
             each; None: of those that are known.
+        measured: names of figures of the user's own, without which a record does not count.
     """
 
     def __init__(
@@ -230,10 +232,11 @@ class Carrier:
         *,
         again: bool = False,
         at_most: int | None = None,
+        measured: Collection[str] = (),
     ) -> None:
         from phalanx.experiments.shown.progress_display import Display  # noqa: PLC0415  (imports rich, which is slow)
 
-        self.store, self.data_dir, self.again = store, data_dir, again
+        self.store, self.data_dir, self.again, self.measured = store, data_dir, again, measured
         self.display = Display(console, at_most)
         self._start, self._workers, self._stack = workers, cast("Workers | None", None), ExitStack()
         self._made = dict[str, Trace]()
@@ -250,7 +253,8 @@ class Carrier:
         plans = {one.plan.identity: one for one in planned}
         known = {identity: self._made[identity] for identity in plans.keys() & self._made.keys()}
         if not self.again:
-            known |= stored([one for identity, one in plans.items() if identity not in known], self.store)
+            lacking = [one for identity, one in plans.items() if identity not in known]
+            known |= stored(lacking, self.store, self.measured)
         return known | self.carry_out({one.name: one.plan for identity, one in plans.items() if identity not in known})
 
     def carry_out(self, plans: Mapping[str, Run]) -> dict[str, Trace]:
@@ -271,10 +275,11 @@ class Carrier:
         return out
 
 
-def stored(planned: Sequence[Planned], store: Records) -> dict[str, Trace]:
-    """Return the traces of runs, by identity, as far as there are any that can be used."""
+def stored(planned: Sequence[Planned], store: Records, measured: Collection[str] = ()) -> dict[str, Trace]:
+    """Return the traces of runs, by identity, as far as there are any that can be used, with figures of these names."""
     plans = {one.plan.identity: one.plan for one in planned}
-    return {identity: found for identity, plan in plans.items() if (found := store.find(plan)[0]) is not None}
+    found = {identity: store.find(plan)[0] for identity, plan in plans.items()}
+    return {identity: one for identity, one in found.items() if one is not None and {*measured} <= one.measured.keys()}
 
 
 def load(plans: Sequence[Run], data_dir: Path | None) -> None:

@@ -3,13 +3,13 @@
 import statistics
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phalanx.core import InfeasibleError, StalledError
 from phalanx.engine.observer import Progress, StopRunError
-from phalanx.experiments.carrying_out import load
+from phalanx.experiments.carrying_out import load, stored
 from phalanx.experiments.grid import Planned
 from phalanx.experiments.store import Store
 from phalanx.report.words import duration
@@ -63,13 +63,12 @@ class Cost:
         return f"{head}; the others take about {duration(self.seconds / jobs)}, {jobs} at a time (kinds: {kinds})."
 
 
-def cost(planned: Sequence[Planned], store: Store, data_dir: Path | None) -> Cost:
+def cost(planned: Sequence[Planned], store: Store, data_dir: Path | None, measured: Collection[str] = ()) -> Cost:
     """Return the cost of the runs that have no record; see `Study.cost`."""
     plans = {one.plan.identity: one.plan for one in planned}
-    known, todo = dict[str, list[float]](), dict[str, list[Run]]()
-    for plan in plans.values():
-        trace, _ = store.find(plan)
-        if trace is None:
+    known, todo, done = dict[str, list[float]](), dict[str, list[Run]](), stored(planned, store, measured)
+    for identity, plan in plans.items():
+        if (trace := done.get(identity)) is None:
             todo.setdefault(_kind(plan), []).append(plan)
         elif not trace.failed:
             known.setdefault(_kind(plan), []).append(trace.wall_seconds)
@@ -81,8 +80,7 @@ def cost(planned: Sequence[Planned], store: Store, data_dir: Path | None) -> Cos
             seconds |= {kind: found} if (found := _timed(runs[0], data_dir)) is not None else {}
     mean = statistics.fmean(seconds.values()) if seconds else None
     total = None if mean is None else sum(len(runs) * seconds.get(kind, mean) for kind, runs in todo.items())
-    done = len(plans) - sum(map(len, todo.values()))
-    return Cost(len(plans), done, total, by_records, len(seconds) - by_records, len(todo) - len(seconds))
+    return Cost(len(plans), len(done), total, by_records, len(seconds) - by_records, len(todo) - len(seconds))
 
 
 def _kind(plan: Run) -> str:

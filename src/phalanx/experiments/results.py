@@ -139,10 +139,18 @@ class Row:
 
 
 def metrics_of(rows: Iterable[Row]) -> dict[str, Metric]:
-    """Return the figures of runs by name: METRICS, and other metrics of their tasks, such as "AUROC"."""
+    """Return the figures of runs by name: METRICS, other metrics of their tasks, and measures that are numbers."""
     curves = dict.fromkeys(curve for row in rows for curve in row.trace.curves if curve.startswith(EXTRA))
     names = {curve: curve.removeprefix(EXTRA) for curve in curves}
-    return METRICS | {name: _final(f"{name} at the end", curve) for curve, name in names.items()}
+    own = dict.fromkeys(
+        name for row in rows for name, value in row.trace.measured.items() if isinstance(value, int | float | None)
+    )
+    finals = {name: _final(f"{name} at the end", curve) for curve, name in names.items()}
+    return METRICS | finals | {name: _measured(name) for name in own}
+
+
+def _measured(name: str) -> Metric:
+    return Metric(name, lambda trace, _: trace.measured.get(name), has=lambda trace: name in trace.measured)
 
 
 def _metric(name: str, known: Mapping[str, Metric]) -> Metric:
@@ -177,7 +185,7 @@ class Results:
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:
-        """The figures by name: METRICS, and other metrics of the tasks, such as "AUROC"."""
+        """The figures by name: METRICS, other metrics of the tasks, such as "AUROC", and measures that are numbers."""
         return metrics_of(self.rows)
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,10 @@ from phalanx.core import InfeasibleError
 from phalanx.experiments.carrying_out import Carrier, Means, Workers, local_workers, stored
 from phalanx.experiments.cost import Cost, cost
 from phalanx.experiments.grid import Fields, GridCell, Labels, Planned, Settings, applied, axis_values, cells
-from phalanx.experiments.results import Results, Row
+from phalanx.experiments.results import METRICS, Results, Row
 from phalanx.experiments.sought import Sought
 from phalanx.experiments.store import Store
+from phalanx.experiments.trace import Measures
 from phalanx.experiments.tuning import Tuning
 from phalanx.experiments.worst import FOUND, NAMED, NONE, Carried, MissingRunsError, WorstOf, search, with_worst
 from phalanx.processes import check_script
@@ -52,6 +53,9 @@ class Study:
         tuning: gives each method the same number of settings, of which the best on other runs is used; None: as given.
         leave_out: whether cells that cannot be carried out are left out, with the reason in `infeasible`. If not, they
             are an error.
+        measures: figures of your own, by name: a function of the record of a run that ended. What it returns is kept as
+            JSON in `trace.measured` of the run; a number is a figure of the results as well. A run whose record lacks
+            one is carried out again; give a function that has changed another name.
 
     Raises:
         InfeasibleError: the grid is wrong, or a run of it cannot begin.
@@ -65,6 +69,7 @@ class Study:
     target: float | None = None
     tuning: Tuning | None = None
     leave_out: bool = False
+    measures: Measures = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.seeds, int) and self.seeds > MOST:
@@ -79,6 +84,13 @@ class Study:
             raise InfeasibleError(f"name must be at most {LONGEST} bytes long in UTF-8, got {shown(self.name)}.")
         if self.target is not None and not 0 < self.target <= 1:
             raise InfeasibleError(f"target must be an accuracy in (0, 1], got {self.target}.")
+        for name, measure in self.measures.items():
+            if name in METRICS:
+                raise InfeasibleError(f"measures cannot be named as a figure that each run has, got {name}. Rename it.")
+            if "<" in getattr(measure, "__qualname__", ""):
+                raise InfeasibleError(
+                    f"The measure {name} must be a function at the top of a file: processes import it."
+                )
         _ = self._grid
         if self.worst is not None and (common := set(seeds) & set(self.worst.seeds)):
             raise InfeasibleError(
@@ -189,7 +201,7 @@ class Study:
         if self.tuning is not None:
             trial = self.trial.results(store.folder.parent)
             planned = (*self.trial.planned, *(planned if trial.missing else self.tuned(trial)[0].planned))
-        found = cost(planned, store, Path(data_dir) if data_dir else None)
+        found = cost(planned, store, Path(data_dir) if data_dir else None, self.measures)
         if self.worst is None:
             return found
         defences = len(self.planned) // len(self.seeds)  # type: ignore[arg-type]
@@ -217,17 +229,17 @@ class Study:
             device: the torch device.
             again: whether runs that have a record are repeated.
             console: shows the progress; standard error if not given.
-            workers: starts what carries out the runs, in place of processes of this machine.
+            workers: starts what carries out the runs, in place of processes of this machine; `Means` hold `measures`.
 
         Raises:
             InfeasibleError: another process writes in the folder.
         """
         check_script()  # before its folder, which another process holds then, is locked
         where, store = Path(data_dir) if data_dir else None, Store(Path(folder or self.folder))
-        means = Means(where, device, resume=not again)
+        means = Means(where, device, resume=not again, measures=self.measures)
         start = workers or partial(local_workers, jobs, store, means)
         alone = exclusive(store.folder.parent, needed=False)
-        with alone, Carrier(store, start, where, console, again=again) as carried:
+        with alone, Carrier(store, start, where, console, again=again, measured=self.measures) as carried:
             return self.found(carried, store.folder.parent)
 
     def results(self, folder: Path | str | None = None) -> Results:
@@ -237,7 +249,7 @@ class Study:
             folder: of the study; `folder` of this value if not given.
         """
         where = Path(folder or self.folder)
-        return self.found(partial(stored, store=Store(where)), where)
+        return self.found(partial(stored, store=Store(where), measured=self.measures), where)
 
     def frame(self, folder: Path | str | None = None) -> "DataFrame":
         """Return a table of pandas with a row for each run that has a record; see `Results.frame`."""

@@ -6,9 +6,10 @@ excluded clients, so that hundreds of runs fit in one folder and can be drawn wi
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +28,7 @@ MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
 BY_GROUP = ("group_accuracy", "group_loss", "class_accuracy", "extra")
 MOST = 1e300  # beyond every figure; means of such numbers are finite
 DIGITS = 16  # of the digest of a field
+Measures = Mapping[str, Callable[[Record], Any]]  # figures of the user's own, by name
 SMALL = 12  # largest number of values of an observed figure of the algorithm that is kept
 
 
@@ -86,6 +88,7 @@ class Trace:
         clusters: the clients of each cluster at the end, if the algorithm forms clusters.
         groups: number of the group of each client that is of one.
         uploads: number of updates that reached the server, invalid ones included; None in older records.
+        measured: the figures of `Study.measures`, as JSON holds them.
         sealed: whether its file holds digests of all other fields; older ones do not.
     """
 
@@ -118,6 +121,7 @@ class Trace:
     clusters: tuple[tuple[int, ...], ...] = ()
     groups: Mapping[int, int] = field(default_factory=dict)
     uploads: int | None = None
+    measured: Mapping[str, Any] = field(default_factory=dict)
     sealed: bool = field(default=True, compare=False)
 
     @property
@@ -142,9 +146,11 @@ class Trace:
         return (min if lowest else max)(known, default=None)
 
     @classmethod
-    def of(cls, plan: Run, record: Record) -> "Trace":
-        """Return the short form of the record of a run."""
-        return cls.of_record(record, plan.settings, plan.seed, plan.population)
+    def of(cls, plan: Run, record: Record, measures: Measures = MappingProxyType({})) -> "Trace":
+        """Return the short form of the record of a run, with figures of the user's own."""
+        measured = plain({name: measure(record) for name, measure in measures.items()})
+        trace = cls.of_record(record, plan.settings, plan.seed, plan.population)
+        return replace(trace, measured=json.loads(json.dumps(measured)))  # here, not later, is said what cannot be kept
 
     @classmethod
     def of_record(cls, record: Record, settings: Mapping[str, Any], seed: int, population: int) -> "Trace":
@@ -204,7 +210,7 @@ class Trace:
     @property
     def form(self) -> dict[str, Any]:
         """The trace as JSON holds it, with its seal."""
-        form = {name: _form(getattr(self, name)) for name in _fields()}
+        form = {name: _form(getattr(self, name)) for name in _fields() if name != "measured" or self.measured}
         return {**form, "seal": _seal(form)} if self.sealed else form
 
     @classmethod
@@ -355,6 +361,7 @@ READ: dict[str, Callable[[Any], Any]] = {  # fields that JSON holds in another f
     **dict.fromkeys(("left_out", "byzantine", "reported", "held"), tuple),
     "clusters": lambda form: tuple(map(tuple, form)),
     **dict.fromkeys(("curves", "state"), _columns),
+    "measured": dict,
     **dict.fromkeys(("not_enrolled", "received_accuracy", "client_accuracy", "groups"), _by_client),
     "provenance": Provenance.read,
     "excluded": _excluded,
