@@ -14,12 +14,12 @@ from phalanx.experiments.results import Results, Row
 Tables = Callable[[Results], str]
 
 
-def carry_out(text: str, studies: Mapping[str, Study], tables: Tables, folder: str) -> None:
+def carry_out(text: str, studies: Mapping[str, Study | Callable[[], Study]], tables: Tables, folder: str) -> None:
     """Carry out what has no record yet, and print the tables.
 
     Args:
         text: the docstring of the program.
-        studies: by name.
+        studies: by name; or what makes one, if that takes long.
         tables: makes the tables of the results of one.
         folder: its records, below `build`.
     """
@@ -32,7 +32,9 @@ def carry_out(text: str, studies: Mapping[str, Study], tables: Tables, folder: s
     parser.add_argument("--table", action="store_true", help="only print what is there")
     given = parser.parse_args()
     for name in given.only:
-        study = studies[name] if given.seeds is None else replace(studies[name], seeds=given.seeds)
+        made = studies[name]
+        study = made if isinstance(made, Study) else made()
+        study = study if given.seeds is None else replace(study, seeds=given.seeds)
         where = given.folder / name
         carry = partial(study.run, data_dir=given.data_dir, jobs=given.jobs)
         print(tables((study.results if given.table else carry)(where)), flush=True)

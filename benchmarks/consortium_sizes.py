@@ -1,6 +1,6 @@
 """Useful caps by `phalanx weights --frontier` against trained models, for consortia of other sizes than hospitals'.
 
-python benchmarks/consortium_sizes.py [--seeds 0 1] [--rows NAME ...]
+python benchmarks/consortium_sizes.py [--only ROW ...] [--seeds 0 1] [--jobs 2]
 
 Digits are shared out by size, each site with its own mix of classes by a Dirichlet distribution of concentration 1, or
 with the same mix; another seed shares them out otherwise.  A perceptron of 32 hidden units trains for 20 rounds with
@@ -9,22 +9,27 @@ the lowest cap, the best useful cap, the first one above the band, and the highe
 sizes, halfway between that and a constant answer (10), and of each cap without a liar and with the worst site and lie.
 """
 
-import argparse
-import warnings
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from consortium import FALSE, LIES, accuracy, attacked
+from as_study import carry_out, markdown
+from consortium import FALSE, FALSE_LIES, placed, swapped
+from typing_extensions import override
 
-from phalanx import Run, Until
+from phalanx import Run, Study, Until
 from phalanx.aggregators import Mean, TrimmedMean
 from phalanx.algorithms import FedAvg
-from phalanx.attacks import Rescale, Together
-from phalanx.data import Dataset, Digits, InMemory, Natural
+from phalanx.data import Dataset, Digits, Natural
+from phalanx.experiments import Derived
+from phalanx.experiments.results import Results
 from phalanx.models import MLP
-from phalanx.promises.frontier import frontier
+from phalanx.promises.frontier import Frontier, Point, frontier
 from phalanx.training import Evaluation, LocalSGD
 from phalanx.weighting import AsReported, Ignore, Truncate
 
@@ -43,8 +48,10 @@ ROWS = {  # relative sizes, and whether all have the same mix of classes
 }
 
 
-def shared_out(train: Dataset, relative: list[float], seed: int, *, alike: bool) -> Dataset:
+@cache
+def shared_out(name: str, seed: int) -> Dataset:
     """Return the training examples with the site of each; the smallest sites are served first."""
+    train, (relative, alike) = Digits().load()[0], ROWS[name]
     rng = np.random.default_rng(seed)
     y, owners = train.y.numpy(), np.zeros(len(train.y), int)
     sizes = np.maximum(5, (len(y) * np.array(relative) / sum(relative)).astype(int))
@@ -59,46 +66,81 @@ def shared_out(train: Dataset, relative: list[float], seed: int, *, alike: bool)
     return replace(train, owners=torch.from_numpy(owners))
 
 
-def row(name: str, seed: int) -> str:
-    """Return a row of the table."""
-    train, test = Digits().load(None)
-    relative, alike = ROWS[name]
-    held, K = shared_out(train, relative, seed, alike=alike), len(relative)
+@dataclass(frozen=True)
+class Sites(Digits):
+    """Digits shared out to sites, two of which are exchanged if `places` names them."""
+
+    row: str = "8 equal"
+    seed: int = 0
+    places: tuple[int, ...] = ()
+
+    @override
+    def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
+        return swapped(shared_out(self.row, self.seed), self.places), super().load(data_dir)[1]
+
+
+@cache
+def tried(name: str, seed: int) -> tuple[Frontier, list[Point]]:
+    """Return all caps, and those that are tried, the lowest first."""
+    held, K = shared_out(name, seed), len(ROWS[name][0])
     assert held.owners is not None
     counts = [torch.bincount(held.y[held.owners == site], minlength=10).tolist() for site in range(K)]
     found = frontier([sum(each) for each in counts], counts)
+    points = [found.points[0], *(p for p in [found.best] if p), found.points[-1]]
+    points += [p for p in found.points if found.useful and p.cap > found.useful[-1].cap][:1]
+    return found, [point for _, point in sorted({point.cap: point for point in points}.items())]
+
+
+def capped(number: int, run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the algorithm with one of the caps that are tried; with the last one if there are fewer."""
+    point = tried(run["data"].row, run["seed"])[1][:number][-1]
+    weigh = Ignore() if point.cap == Fraction(1, run["clients"]) else Truncate(1 / run["clients"], float(point.cap))
+    return {"algorithm": FedAvg(TrimmedMean(float(point.cap)), weigh)}
+
+
+CAPS = {str(number): Derived(partial(capped, number)) for number in range(1, 5)}
+MEAN = "mean"
+
+
+def study(name: str) -> Study:
+    """Return the study of a consortium."""
+    sites = {str(site): Derived(partial(placed, site)) for site in range(len(ROWS[name][0]))}
     base = Run(
-        data=InMemory(held, test, name), clients=K, partition=Natural(), model=MLP((32,)), until=Until(20), seed=seed,
-        training=LocalSGD(lr=0.1, batch_size=16, engine="compiled"), evaluation=Evaluation(every=20),
-        algorithm=FedAvg(Mean(), AsReported()),
+        algorithm=FedAvg(Mean(), AsReported()), clients=len(sites), partition=Natural(), model=MLP((32,)),
+        training=LocalSGD(lr=0.1, batch_size=16, engine="compiled"), until=Until(20), evaluation=Evaluation(every=20),
+        byzantine=1, attack=FALSE,
     )  # fmt: skip
-    mean = accuracy(base)
-    tried = [found.points[0], *(p for p in [found.best] if p), found.points[-1]]
-    tried += [p for p in found.points if found.useful and p.cap > found.useful[-1].cap][:1]
-    cells = []
-    for _, point in sorted({point.cap: point for point in tried}.items()):
-        weigh = Ignore() if point.cap == Fraction(1, K) else Truncate(1 / K, float(point.cap))
-        run = replace(base, algorithm=FedAvg(TrimmedMean(float(point.cap)), weigh))
-        lies = [Together(FALSE, Rescale(lie)) for lie in LIES]
-        worst = min(accuracy(attacked(run, site, lie, held, test)) for site in range(K) for lie in lies)
-        mark = "useful" if point in found.useful else "not useful"
-        cells.append(f"{100 * float(point.cap):.3g} % ({mark}): {accuracy(run):.1f}, {worst:.1f}")
-    return f"| {name} | {seed} | {mean:.1f} | {(10 + mean) / 2:.1f} | {'; '.join(cells)} |"
+    shared = Derived(lambda run: {"data": Sites(row=name, seed=run["seed"])})
+    return Study(
+        base,
+        {"sizes": {name: shared}, "cap": {MEAN: {}, **CAPS}, "attack": {"clean": None, **FALSE_LIES}, "liar": sites},
+        seeds=2,
+        exclude=[{"cap": MEAN, "attack": [*FALSE_LIES]}],
+        name=name.replace("%", "percent"),
+    )
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1])
-    parser.add_argument("--rows", nargs="*", choices=ROWS, default=[*ROWS])
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")  # of promises that are missing
-    torch.set_num_threads(1)  # sums of several threads round otherwise
-    print("| sizes | seed | mean | halfway | cap: clean, worst site |\n| --- | --- | --- | --- | --- |", flush=True)
-    for name in options.rows:
-        for seed in options.seeds:
-            print(row(name, seed), flush=True)
+def table(results: Results) -> str:
+    """Return the rows of a consortium, one for each seed."""
+    (name,), lines = results.axes["sizes"], list[list[str]]()
+    for seed in dict.fromkeys(row.trace.seed for row in results.rows):
 
+        def least(cap: str, *, clean: bool, seed: int = seed) -> float:
+            rows = [row for row in results.where({"cap": cap}) if (row.labels["attack"] == "clean") is clean]
+            return 100 * min(row.value("accuracy") or 0.0 for row in rows if row.trace.seed == seed)
+
+        (found, points), cells = tried(name, seed), list[str]()
+        for cap, point in zip(CAPS, points, strict=False):
+            mark = "useful" if point in found.useful else "not useful"
+            cells.append(
+                f"{100 * float(point.cap):.3g} % ({mark}): {least(cap, clean=True):.1f}, {least(cap, clean=False):.1f}"
+            )
+        plain = least(MEAN, clean=True)
+        lines.append([name, str(seed), f"{plain:.1f}", f"{(10 + plain) / 2:.1f}", "; ".join(cells)])
+    return markdown(("sizes", "seed", "mean", "halfway", "cap: clean, worst site"), lines)
+
+
+STUDIES = {name: partial(study, name) for name in ROWS}
 
 if __name__ == "__main__":
-    main()
+    carry_out(__doc__, STUDIES, table, "consortium_sizes")

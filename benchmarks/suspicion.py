@@ -1,28 +1,24 @@
 """False alarms and power of `phalanx.engine.suspicion`, in 100 rounds of `FedAvg` on digits.
 
-python benchmarks/suspicion.py alarms [--seeds 12]   honest clients that are named suspicious
-python benchmarks/suspicion.py power [--seeds 2]     attackers that are named, by attack
-python benchmarks/suspicion.py rounds [--seeds 4]    rounds until an attacker that multiplies by -10 is named
+python benchmarks/suspicion.py [--only alarms power rounds] [--seeds 100 101 ...] [--jobs 2]
 
-Each prints a table in Markdown.
+* `alarms`: honest clients that are named suspicious.
+* `power`: attackers that are named, by attack, the median round, and honest clients that are.
+* `rounds`: rounds until an attacker that multiplies by -10 is named: of each attacker, by seed.
+
+No seed of these studies was used to choose a limit.
 """
 
-import argparse
 import math
-import os
-import sys
-from collections.abc import Iterator
 from statistics import median
-from typing import NamedTuple
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+from as_study import carry_out, markdown
 
-from phalanx import Run, simulate
-from phalanx.aggregators import Aggregator, GeometricMedian, Mean, Median, TrimmedMean
+from phalanx import Record, Run, Study, Until
+from phalanx.aggregators import GeometricMedian, Mean, Median, TrimmedMean
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import (
     ALIE,
-    Attack,
     FangTrimmedMean,
     Gaussian,
     InnerProduct,
@@ -36,18 +32,19 @@ from phalanx.attacks import (
     Rescale,
     SignFlip,
 )
-from phalanx.core import Until
-from phalanx.data import Dirichlet, Partition, Uniform
+from phalanx.data import Dirichlet, Uniform
+from phalanx.experiments.results import Results, Row
 from phalanx.models import MLP
-from phalanx.training.evaluation import Evaluation
-from phalanx.training.sgd import LocalSGD
+from phalanx.training import Evaluation, LocalSGD
 
 ROUNDS = 100
-PARTITIONS: dict[str, Partition] = {"IID": Uniform(), "Dirichlet 0.1": Dirichlet(0.1)}
-RULES: dict[str, Aggregator] = {"Median": Median(), "TrimmedMean(0.25)": TrimmedMean(0.25), "Mean": Mean()}
-COUNTS = (4, 10, 20)
-TEAMS = ((4, 1), (20, 4))  # clients, attackers
-ATTACKS: dict[str, Attack] = {
+BASE = Run(
+    algorithm=FedAvg(Median()), model=MLP((32,)), until=Until(ROUNDS), evaluation=Evaluation(every=ROUNDS),
+    training=LocalSGD(epochs=1, batch_size=16, lr=0.1, engine="compiled"), suspicion=True,
+)  # fmt: skip
+PARTITIONS = {"IID": Uniform(), "Dirichlet 0.1": Dirichlet(0.1)}
+RULES = {"Median": Median(), "TrimmedMean(0.25)": TrimmedMean(0.25), "Mean": Mean()}
+ATTACKS = {
     "Rescale(-10)": Rescale(-10.0),
     "SignFlip": SignFlip(),
     "Gaussian": Gaussian(),
@@ -64,113 +61,91 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-def fresh(seeds: int) -> range:
-    """Return seeds of which none was used to choose a limit."""
-    return range(100, 100 + seeds)
+def teams(*sizes: tuple[int, int]) -> dict[str, dict[str, int]]:
+    """Return numbers of clients, and of attackers among them."""
+    return {f"{byzantine} of {clients}": {"clients": clients, "byzantine": byzantine} for clients, byzantine in sizes}
 
 
-class Named(NamedTuple):
-    """Who was named in a run, by client the step; who of them for sending what another sent; and who attacks."""
-
-    steps: dict[int, int]
-    pairs: frozenset[int]
-    attackers: frozenset[int]
-    clients: int
+def named(record: Record) -> list[list[int]]:
+    """Return who was named: the client, the step, and whether it was for sending what another sent."""
+    found = {i: about.suspicious for i, about in record.summary.clients.items() if about.suspicious is not None}
+    return [[i, one.step, "sent the same update" in one.reason] for i, one in found.items()]
 
 
-def named(
-    partition: Partition, rule: Aggregator, clients: int, seed: int, *, attack: Attack | None = None, byzantine: int = 0
-) -> Named:
-    """Carry out a run; return who was named."""
-    plan = Run(
-        algorithm=FedAvg(rule),
-        clients=clients,
-        partition=partition,
-        model=MLP((32,)),
-        training=LocalSGD(epochs=1, batch_size=16, lr=0.1, engine="compiled"),
-        attack=attack,
-        byzantine=byzantine,
-        until=Until(steps=ROUNDS),
-        evaluation=Evaluation(every=ROUNDS),
-        suspicion=True,
-        seed=seed,
+STUDIES = {
+    name: Study(
+        BASE, {"partition": PARTITIONS, **grid}, seeds=range(100, 100 + seeds), name=name, measures={"named": named}
     )
-    summary = simulate(plan, models=None).summary
-    found = {i: about.suspicious for i, about in summary.clients.items() if about.suspicious is not None}
-    pairs = frozenset(i for i, one in found.items() if "sent the same update" in one.reason)
-    return Named(
-        {i: one.step for i, one in found.items()},
-        pairs,
-        frozenset(i for i, about in summary.clients.items() if about.byzantine),
-        clients,
+    for name, seeds, grid in (
+        ("alarms", 12, {"algorithm.aggregate": RULES, "clients": (4, 10, 20)}),
+        ("power", 2, {"team": teams((4, 1), (20, 4)), "attack": ATTACKS}),
+        ("rounds", 4, {
+            "algorithm.aggregate": {"Median": Median(), "GeometricMedian": GeometricMedian()},
+            "team": teams((4, 1), (8, 1), (20, 4)),
+            "attack": {"Rescale(-10)": Rescale(-10.0)},
+        }),
     )
+}  # fmt: skip
 
 
-def alarms(seeds: int) -> Iterator[str]:
-    """Yield the table of false alarms."""
-    yield "| data | rule | honest clients | named | share |"
-    yield "| --- | --- | --- | --- | --- |"
-    for data, partition in PARTITIONS.items():
-        for name, rule in RULES.items():
-            found = [named(partition, rule, clients, seed) for clients in COUNTS for seed in fresh(seeds)]
-            everyone, wrong = sum(one.clients for one in found), sum(len(one.steps) for one in found)
-            yield f"| {data} | {name} | {everyone} | {wrong} | {wrong / everyone:.1%} |".replace("%", " %")
+def caught(rows: list[Row]) -> list[float]:
+    """Return the step at which each attacker was named; infinity if it was not."""
+    steps = [{i: step for i, step, _ in row.trace.measured["named"]} for row in rows]
+    return [each.get(i, math.inf) for row, each in zip(rows, steps, strict=True) for i in row.trace.byzantine]
 
 
-def power(seeds: int) -> Iterator[str]:
-    """Yield the table of attackers and honest clients that were named, and the median round."""
-    teams = [(data, *team) for data in PARTITIONS for team in TEAMS]
-    yield "| attack | " + " | ".join(f"{data}, {byzantine} of {clients}" for data, clients, byzantine in teams) + " |"
-    yield "| --- |" + " --- |" * len(teams)
-    for name, attack in ATTACKS.items():
-        cells = []
-        for data, clients, byzantine in teams:
-            found = [
-                named(PARTITIONS[data], Median(), clients, seed, attack=attack, byzantine=byzantine)
-                for seed in fresh(seeds)
-            ]
-            caught = [one.steps[i] for one in found for i in one.attackers if i in one.steps]
-            wrong = [(i in one.pairs) for one in found for i in one.steps if i not in one.attackers]
-            count = sum(len(one.attackers) for one in found)
-            when = f", round {median(caught):g}" if caught else ""
-            alone, copied = wrong.count(False), wrong.count(True)
-            others = f"; {alone} honest" if alone else ""
-            others += f"; {copied} honest as copied" if copied else ""
-            cells.append(f"{len(caught)} of {count}{when}{others}")
-        yield f"| `{name}` | {' | '.join(cells)} |"
+def alarms(results: Results) -> str:
+    """Return the table of false alarms."""
+    lines = list[tuple[str, ...]]()
+    for data in results.axes["partition"]:
+        for rule in results.axes["algorithm.aggregate"]:
+            rows = results.where({"partition": data, "algorithm.aggregate": rule})
+            everyone = sum(row.trace.clients for row in rows)
+            wrong = sum(len(row.trace.measured["named"]) for row in rows)
+            lines.append((data, rule, str(everyone), str(wrong), f"{100 * wrong / everyone:.1f} %"))
+    return markdown(("data", "rule", "honest clients", "named", "share"), lines)
 
 
-def rounds(seeds: int) -> Iterator[str]:
-    """Yield the table of the rounds until `Rescale(-10)` is named: of each attacker, by seed."""
-    yield "| data | rule | 1 of 4 | 1 of 8 | 4 of 20 |"
-    yield "| --- | --- | --- | --- | --- |"
-    for data, partition in PARTITIONS.items():
-        for name, rule in {"Median": Median(), "GeometricMedian": GeometricMedian()}.items():
-            cells = []
-            for clients, byzantine in ((4, 1), (8, 1), (20, 4)):
-                found = list[float]()
-                for seed in fresh(seeds):
-                    one = named(partition, rule, clients, seed, attack=Rescale(-10.0), byzantine=byzantine)
-                    found += (one.steps.get(i, math.inf) for i in one.attackers)
-                never = sum(map(math.isinf, found))
-                said = f"median {median(found):g}, {min(found):g} to {max(found):g}"
-                cells.append(said.replace("inf", f"never ({never} of {len(found)})"))
-            yield f"| {data} | {name} | {' | '.join(cells)} |"
+def power(results: Results) -> str:
+    """Return the table of attackers and honest clients that were named, and the median round."""
+
+    def cell(rows: list[Row]) -> str:
+        steps = caught(rows)
+        found = [step for step in steps if step < math.inf]
+        wrong = [copied for row in rows for i, _, copied in row.trace.measured["named"] if i not in row.trace.byzantine]
+        when = f", round {median(found):g}" if found else ""
+        alone, copied = wrong.count(False), wrong.count(True)
+        others = (f"; {alone} honest" if alone else "") + (f"; {copied} honest as copied" if copied else "")
+        return f"{len(found)} of {len(steps)}{when}{others}"
+
+    across = [(data, team) for data in results.axes["partition"] for team in results.axes["team"]]
+    rows = (
+        (f"`{attack}`", *(cell(results.where({"attack": attack, "partition": d, "team": t})) for d, t in across))
+        for attack in results.axes["attack"]
+    )
+    return markdown(("attack", *map(", ".join, across)), rows)
 
 
-def main() -> None:
-    """Print the table that was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("alarms", "power", "rounds"))
-    parser.add_argument("--seeds", type=int)
-    given = parser.parse_args()
-    tables = {"alarms": (alarms, 12), "power": (power, 2), "rounds": (rounds, 4)}
-    made, seeds = tables[given.what]
-    table = made(given.seeds or seeds)
-    for line in table:
-        print(line)
-        sys.stdout.flush()
+def rounds(results: Results) -> str:
+    """Return the table of the rounds until an attacker is named."""
+
+    def cell(rows: list[Row]) -> str:
+        found = caught(rows)
+        said = f"median {median(found):g}, {min(found):g} to {max(found):g}"
+        return said.replace("inf", f"never ({sum(map(math.isinf, found))} of {len(found)})")
+
+    lines = list[tuple[str, ...]]()
+    for data in results.axes["partition"]:
+        for rule in results.axes["algorithm.aggregate"]:
+            at = {"partition": data, "algorithm.aggregate": rule}
+            lines.append((data, rule, *(cell(results.where({**at, "team": team})) for team in results.axes["team"])))
+    return markdown(("data", "rule", *results.axes["team"]), lines)
+
+
+def table(results: Results) -> str:
+    """Return the table of one study."""
+    return {"alarms": alarms, "power": power, "rounds": rounds}[results.name](results)
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(__doc__, STUDIES, table, "suspicion")
