@@ -1,33 +1,32 @@
 """What free riders earn, with and without `Unsent` and `Challenge`: the tables of docs/rffl.md.
 
-python benchmarks/free_riders.py [--seeds 5] [--first 0] [--algorithms NAME ...] [--rows NAME ...] [--images FOLDER]
+python benchmarks/free_riders.py [--only digits images] [--seeds 0 1 2 3 4] [--jobs 2] [--data_dir FOLDER]
 
 Ten honest clients hold 4, 20, 50, 90, 120, 150, 180, 220, 270 and 334 digits; another two attack.  The quota is a
 client's reputation over the largest one, its mean over the last third of the run; an excluded client has 0.  Each row:
 the mean and the largest, over the seeds, of the better attacker's; the means of that of the honest client with four
 examples, and of the median of the honest; the rank correlation of the honest quotas with sizes, and with how often
 they have answered; the mean accuracy of the honest clients' models at the end, in percent.
+
+`images`: the price of `Challenge` for ten clients with 600 images of MNIST each, and the least that one has proven.
 """
 
-import argparse
 import math
-import sys
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean, median
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from as_study import carry_out, markdown
 from scipy.stats import spearmanr
 from typing_extensions import override
 
 from papers.catalyst.populations import Subset
-from phalanx import Record, Run, Until, simulate
+from phalanx import Record, Run, Study, Until
 from phalanx.aggregators import Median
 from phalanx.algorithms import RFFL, AsyncRFFL, Challenge, FedAvg, Quorum, Rewarded, Unsent
 from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Scheduled, Sybils
@@ -35,6 +34,7 @@ from phalanx.attacks.attack import AttackTraits, Forged, Knowledge, Remembering,
 from phalanx.core import Algorithm
 from phalanx.data import MNIST
 from phalanx.data.partition import Ints, Partition
+from phalanx.experiments.results import Results, Row
 from phalanx.models import MLP, CoxCNN, XuLyuMnistCNN
 from phalanx.simulation import Lognormal
 from phalanx.training import Evaluation, LocalSGD
@@ -207,6 +207,11 @@ def quotas(record: Record) -> dict[int, float]:
     return {i: fmean(each.get(i, 0.0) for each in shares) for i in record.summary.clients}
 
 
+def answers(record: Record) -> dict[int, int]:
+    """Return how often each client has answered."""
+    return Counter(i for step in record.history for i in step.verdicts)
+
+
 def _shares(state: Mapping[str, Mapping[int, float]]) -> Mapping[int, float]:
     """Return the quota of each client that has one."""
     if state.get("quota"):
@@ -221,78 +226,73 @@ def correlation(honest: Sequence[float], other: Sequence[float]) -> float:
     return float(spearmanr(honest, other).statistic) if varies else math.nan
 
 
-def plan(algorithm: Algorithm) -> Run:
-    """Return the run: 30 rounds, as many updates one by one, or 300 quorums, so that slow clients answer 20 times."""
-    n = len(SIZES) + 2
-    run = Run(
-        algorithm=algorithm, clients=len(SIZES), attack=RandomFreeRider(), additional_byzantine=2, partition=Sizes(),
-        model=MLP((32,)), until=Until(30), evaluation=Evaluation(every=10000),
-    )  # fmt: skip
+def paced(algorithm: Algorithm) -> Mapping[str, Any]:
+    """Return 30 rounds, as many updates one by one, or 300 quorums, so that slow clients answer 20 times."""
     if algorithm.traits.synchronous:
-        return run
-    return replace(run, until=Until(300 if isinstance(algorithm, Rewarded) else 30 * n), latency=Lognormal())
+        return {"algorithm": algorithm}
+    steps = 300 if isinstance(algorithm, Rewarded) else 30 * (len(SIZES) + 2)
+    return {"algorithm": algorithm, "until": Until(steps), "latency": Lognormal()}
 
 
-def price_on_images(data_dir: Path) -> None:
-    """Print the accuracy of ten clients with 600 images of MNIST each, and the least that one has proven."""
-    print("| model | strength | accuracy | least proven |\n| --- | --- | --- | --- |", flush=True)
-    for model in (XuLyuMnistCNN(), CoxCNN()):
-        for strength in (None, 0.05, 0.1, 0.2, 0.4):
-            challenge = None if strength is None else Challenge(strength)
-            run = Run(
-                algorithm=Rewarded(FedAvg(Median()), challenge=challenge), data=Subset(MNIST(), 6000, 1000),
-                clients=10, attack=RandomFreeRider(), additional_byzantine=1, model=model, until=Until(20),
-                training=LocalSGD(lr=0.05, engine="compiled"), evaluation=Evaluation(every=10000),
-            )  # fmt: skip
-            step = simulate(run, data_dir=data_dir).history[-1]
-            accuracy = 100 * fmean(each or 0.0 for each in step.metrics.received_accuracy.values())
-            proven = min((p for i, p in step.state.get("proven", {}).items() if i < 10), default=math.nan)
-            print(f"| {type(model).__name__} | {strength} | {accuracy:.1f} | {proven:.2f} |", flush=True)
+def digits() -> Study:
+    """Return the study of what free riders earn."""
+    base = Run(
+        clients=len(SIZES), attack=RandomFreeRider(), additional_byzantine=2, partition=Sizes(), model=MLP((32,)),
+        until=Until(30), evaluation=Evaluation(every=10000),
+    )  # fmt: skip
+    methods = {name: paced(algorithm) for name, algorithm in ALGORITHMS.items()}
+    measures = {"quotas": quotas, "answers": answers}
+    return Study(base, {"method": methods, "attack": ATTACKS}, seeds=5, name="digits", measures=measures)
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--algorithms", nargs="*", choices=ALGORITHMS, default=[*ALGORITHMS])
-    parser.add_argument("--rows", nargs="*", choices=ATTACKS, default=[*ATTACKS])
-    parser.add_argument("--images", type=Path, help="the price of `Challenge` on MNIST instead, which lies there")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")  # of promises that are missing
-    torch.set_num_threads(1)  # sums of several threads round otherwise
-    if options.images:
-        return price_on_images(options.images)
-    columns = (
-        "algorithm",
-        "two clients send",
-        "attacker",
-        "at most",
-        "four examples",
-        "median",
-        "size",
-        "answers",
-        "accuracy",
-    )
-    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}", flush=True)
-    for algorithm in options.algorithms:
-        for name in options.rows:
-            rows = list[tuple[float, ...]]()
-            for seed in range(options.first, options.first + options.seeds):
-                record = simulate(replace(plan(ALGORITHMS[algorithm]), attack=ATTACKS[name], seed=seed))
-                found, clients = quotas(record), record.summary.clients
-                answers = Counter(i for step in record.history for i in step.verdicts)
-                honest = [i for i in found if not clients[i].byzantine]
-                quota = [found[i] for i in honest]
-                by = [[clients[i].size or 0 for i in honest], [answers[i] for i in honest]]
-                bad = max(q for i, q in found.items() if clients[i].byzantine)
-                served = record.history[-1].metrics.received_accuracy.values()
-                accuracy = 100 * fmean(each or 0.0 for each in served)
-                rows.append((bad, bad, quota[0], median(quota), *(correlation(quota, other) for other in by), accuracy))
-            means = [max(column) if k == 1 else fmean(column) for k, column in enumerate(zip(*rows, strict=True))]
-            cells = ("-" if math.isnan(mean) else f"{mean:.2f}" for mean in means)
-            print(f"| {algorithm} | {name} | {' | '.join(cells)} |", flush=True)
+def images() -> Study:
+    """Return the study of the price of `Challenge` for ten clients with 600 images of MNIST each."""
+    base = Run(
+        algorithm=ALGORITHMS["Rewarded"], data=Subset(MNIST(), 6000, 1000), clients=10, attack=RandomFreeRider(),
+        additional_byzantine=1, model=CoxCNN(), until=Until(20), evaluation=Evaluation(every=10000),
+        training=LocalSGD(lr=0.05, engine="compiled"),
+    )  # fmt: skip
+    strengths = {"None": None, **{str(strength): Challenge(strength) for strength in (0.05, 0.1, 0.2, 0.4)}}
+    models = {type(model).__name__: model for model in (XuLyuMnistCNN(), CoxCNN())}
+    return Study(base, {"model": models, "algorithm.challenge": strengths}, seeds=1, name="images")
 
+
+def served(row: Row) -> float:
+    """Return the mean accuracy of honest clients' models at the end, in percent."""
+    return 100 * fmean(row.trace.received_accuracy.values())
+
+
+def figures(row: Row) -> tuple[float, ...]:
+    """Return the figures of a run, in the order of the columns."""
+    trace = row.trace
+    found = [trace.measured["quotas"][str(i)] for i in range(trace.clients)]
+    honest = [i for i in range(trace.clients) if i not in trace.byzantine]
+    quota, bad = [found[i] for i in honest], max(found[i] for i in trace.byzantine)
+    by = [[trace.held[i] for i in honest], [trace.measured["answers"].get(str(i), 0) for i in honest]]
+    return bad, bad, quota[0], median(quota), *(correlation(quota, other) for other in by), served(row)
+
+
+def table(results: Results) -> str:
+    """Return the table of one study."""
+    if results.name == "images":
+        return markdown(("model", "strength", "accuracy", "least proven"), map(price, results.rows))
+    head = ("algorithm", "two clients send", "attacker", "at most", "four examples", "median", "size", "answers")
+    lines = list[list[str]]()
+    for names, rows in results.cells():
+        columns = zip(*map(figures, rows), strict=True)
+        means = [max(column) if k == 1 else fmean(column) for k, column in enumerate(columns)]
+        lines.append([*names, *("-" if math.isnan(mean) else f"{mean:.2f}" for mean in means)])
+    return markdown((*head, "accuracy"), lines)
+
+
+def price(row: Row) -> list[str]:
+    """Return a line of the table of prices, with the least that a client of the ten has proven."""
+    proven = row.trace.state.get("proven", ({},))[-1]
+    least = min((share for i, share in proven.items() if int(i) < 10), default=math.nan)
+    return [*row.labels.values(), f"{served(row):.1f}", f"{least:.2f}"]
+
+
+STUDIES = {"digits": digits, "images": images}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    carry_out(__doc__, STUDIES, table, "free_riders")
