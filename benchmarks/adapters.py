@@ -3,29 +3,30 @@
 The base, in bfloat16, has learnt to predict characters of Wikipedia (WikiText-2). 10 roles of Shakespeare's plays, each
 a client, then train adapters of rank 4 for the plays; 3 of them attack.
 
-python benchmarks/adapters.py [--seeds 0 1] [--steps 5]  perplexity by rule and attack; needs PHALANX_DATA
+python benchmarks/adapters.py [--seeds 0 1] [--jobs 2]  perplexity by rule and attack; needs PHALANX_DATA
 python benchmarks/adapters.py memory TRAINED CLIENTS [ATTACKERS]
                                                        peak memory of a round; TRAINED: all, adapters or products (of
                                                        adapters, at the server); with attackers by MultiKrum
 """
 
-import argparse
+import math
 import os
 import resource
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
+from as_study import carry_out, markdown
 
-from phalanx import Run, Until, simulate
-from phalanx.aggregators import Aggregator, Mean, Median, MultiKrum
+from phalanx import Run, Study, Until, simulate
+from phalanx.aggregators import Mean, Median, MultiKrum
 from phalanx.algorithms import FedAvg, LowRankProducts
-from phalanx.attacks import ALIE, Attack, Rescale
+from phalanx.attacks import ALIE, Rescale
 from phalanx.data import Dataset, InMemory, Natural, Shakespeare
 from phalanx.data.shakespeare import CLASSES, NUMBERS
-from phalanx.experiments.statistics import Estimate
+from phalanx.experiments import Estimate
+from phalanx.experiments.results import Results
 from phalanx.models import CausalTransformer, GivenModule, LoRA, Model
 from phalanx.training import LocalOptimizer, NextToken
 from phalanx.training.evaluation import Evaluation
@@ -34,11 +35,7 @@ from phalanx.weighting import Ignore
 LENGTH, ADAPTED = 32, ("query", "value", "widen")
 CLIENTS, ATTACKERS, ROUNDS = 10, 3, 8
 MEAN, MEDIAN, KRUM = Mean(), Median(), MultiKrum(ATTACKERS)
-CASES: dict[str, tuple[Attack | None, tuple[Aggregator, ...]]] = {
-    "none": (None, (MEAN, MEDIAN)),
-    "Rescale(-10)": (Rescale(-10.0), (MEAN, MEDIAN, KRUM)),
-    "ALIE": (ALIE(), (MEDIAN, KRUM)),
-}
+ATTACKS = {"none": None, "Rescale(-10)": Rescale(-10.0), "ALIE": ALIE()}
 
 
 def wikipedia(part: str, count: int) -> Dataset:
@@ -63,51 +60,33 @@ def base() -> Model:
     return GivenModule(record.model())
 
 
-@cache
-def plays() -> InMemory:
-    """Return the texts of the roles."""
-    return InMemory(*Shakespeare(CLIENTS, LENGTH, 300, 300).load(Path(os.environ["PHALANX_DATA"])))
-
-
-def adapted(model: LoRA, rule: Aggregator, attack: Attack | None, steps: int, seed: int, *, products: bool) -> float:
-    """Return the perplexity on the plays after training of adapters."""
-    options = {"aggregate": rule, "preprocess": Ignore()}
-    run = Run(
-        algorithm=LowRankProducts.of(model, (LENGTH,), CLASSES, **options) if products else FedAvg(**options),
-        data=plays(),
-        clients=CLIENTS,
-        partition=Natural(),
-        model=model,
-        task=NextToken(),
-        training=LocalOptimizer("Adam", 0.005, steps=steps, batch_size=8),
-        attack=attack,
-        byzantine=ATTACKERS if attack else 0,
-        evaluation=Evaluation(every=ROUNDS),
-        until=Until(ROUNDS),
-        seed=seed,
-    )
-    return simulate(run).summary.final.perplexity or float("nan")
-
-
-def perplexities() -> None:
-    """Print the perplexity by rule and attack: means over seeds, with intervals of 95 %."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--steps", type=int, default=5, help="minibatches of a client in a round")
-    parser.add_argument("--attacks", nargs="+", choices=CASES, default=list(CASES))
-    options = parser.parse_args()
+def study() -> Study:
+    """Return the study of adapters by attack, rule, and what is combined; its base is trained first."""
     model = LoRA(base(), ADAPTED, rank=4, base="bfloat16")
-    print("| attack | rule | A and B | B A | paired difference |\n| --- | --- | --- | --- | --- |")
-    for name in options.attacks:
-        attack, rules = CASES[name]
-        for rule in rules:
-            found = [
-                [adapted(model, rule, attack, options.steps, seed, products=products) for seed in options.seeds]
-                for products in (False, True)
-            ]
-            differences = [b - a for a, b in zip(*found, strict=True)]
-            cells = [Estimate.of(values).text(1.0, 2) for values in (*found, differences)]
-            print(f"| {name} | {rule.title} | {' | '.join(cells)} |", flush=True)
+    run = Run(
+        data=Shakespeare(CLIENTS, LENGTH, 300, 300), clients=CLIENTS, partition=Natural(), model=model,
+        task=NextToken(), training=LocalOptimizer("Adam", 0.005, steps=5, batch_size=8), attack=ALIE(),
+        byzantine=ATTACKERS, evaluation=Evaluation(every=ROUNDS), until=Until(ROUNDS),
+    )  # fmt: skip
+    of = {"preprocess": Ignore()}
+    products = LowRankProducts.of(model, (LENGTH,), CLASSES, **of)
+    ways = {"A and B": {"algorithm": FedAvg(**of)}, "B A": {"algorithm": products}}
+    exclude = [{"attack": "none", "rule": KRUM.title}, {"attack": "ALIE", "rule": MEAN.title}]
+    rules = {rule.title: {"algorithm.aggregate": rule} for rule in (MEAN, MEDIAN, KRUM)}
+    return Study(run, {"attack": ATTACKS, "rule": rules, "combined": ways}, seeds=5, exclude=exclude, name="adapters")
+
+
+def table(results: Results) -> str:
+    """Return perplexities by rule and attack: means over seeds, with intervals of 95 %."""
+    found = dict[tuple[str, str], dict[str, list[float]]]()
+    for (attack, rule, way), rows in results.cells():
+        found.setdefault((attack, rule), {})[way] = [row.value("perplexity") or math.nan for row in rows]
+    lines = list[list[str]]()
+    for names, ways in found.items():
+        apart, products = ways.values()
+        differences = [b - a for a, b in zip(apart, products, strict=True)]
+        lines.append([*names, *(Estimate.of(values).text(1.0, 2) for values in (apart, products, differences))])
+    return markdown(("attack", "rule", "A and B", "B A", "paired difference"), lines)
 
 
 def memory(trained: str, clients: int, attackers: int = 0) -> None:
@@ -134,8 +113,10 @@ def memory(trained: str, clients: int, attackers: int = 0) -> None:
     print(f"{trained}, {clients} clients, {attackers} attackers, {sent}: {grown:,.0f} MiB")
 
 
+STUDIES = {"adapters": study}
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["memory"]:
         memory(sys.argv[2], *map(int, sys.argv[3:]))
     else:
-        perplexities()
+        carry_out(__doc__, STUDIES, table, "adapters")
