@@ -14,7 +14,6 @@ matrices of 2,048 x 2,048 on the same threads.
 """
 
 import argparse
-import math
 import os
 import statistics
 import time
@@ -22,23 +21,21 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from itertools import product
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
-from scipy import stats
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.mkldnn import to_mkldnn
 
-from phalanx import Run, Until, simulate
+from phalanx import Run, Study, Until
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import ALIE
 from phalanx.data import Dataset, Dirichlet, FashionMNIST
+from phalanx.experiments.results import Results
 from phalanx.models import (
     MLP,
     CoxCNN,
@@ -173,25 +170,33 @@ def layers(model: Model, shape: tuple[int, ...], m: int, *, half: bool) -> None:
     print(f"{name}, batches of {m}: {'; '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
-def accuracy(seeds: int = 5) -> None:
+AXIS = "training.precision"
+ACCURACY = Study(
+    Run(
+        data=FashionMNIST(limit=6000), partition=Dirichlet(1.0), clients=20, model=SattlerCNN(), attack=ALIE(),
+        byzantine=6, training=LocalSGD(batch_size=50, lr=0.05, engine="compiled"), until=Until(20),
+        evaluation=Evaluation(every=20),
+    ),
+    {
+        "threat": {
+            "no attack": {"attack": None},
+            "median, 6 of 20 attack by ALIE": {"algorithm": FedAvg(Median())},
+        },
+        AXIS: ("bfloat16", "float32"),
+    },
+    seeds=5,
+    name="accuracy",
+)  # fmt: skip
+
+
+def accuracy(results: Results) -> None:
     """Print the accuracies of `SattlerCNN` in both precisions, and the difference with its 95 % interval of pairs."""
-    where = os.environ.get("PHALANX_DATA")
-    plain = LocalSGD(batch_size=50, lr=0.05, engine="compiled")
-    attacked = {"algorithm": FedAvg(Median()), "attack": ALIE(), "byzantine": 6}
-    for name, more in {"no attack": {}, "median, 6 of 20 attack by ALIE": attacked}.items():
-        found: dict[str, list[float]] = {"float32": [], "bfloat16": []}
-        for seed, precision in product(range(seeds), found):
-            run = Run(
-                data=FashionMNIST(limit=6000), partition=Dirichlet(1.0), clients=20, model=SattlerCNN(),
-                training=replace(plain, precision=precision), until=Until(20), evaluation=Evaluation(every=20),
-                seed=seed, **more,
-            )  # fmt: skip
-            last = simulate(run, data_dir=Path(where) if where else None).history[-1].metrics
-            found[precision].append(100 * last.accuracy)
-        short, long = np.array(found["bfloat16"]), np.array(found["float32"])
-        half = stats.t.ppf(0.975, seeds - 1) * np.std(short - long, ddof=1) / math.sqrt(seeds)
-        shown = ", ".join(f"{precision} {np.mean(seen):.2f} %" for precision, seen in found.items())
-        print(f"{name}: {shown}, difference {np.mean(short - long):.2f} ± {half:.2f} points, {seeds} seeds", flush=True)
+    for name in results.axes["threat"]:
+        at = {"threat": name}
+        of = {way: results.estimate(results.where({**at, AXIS: way})) for way in ("float32", "bfloat16")}
+        shown = ", ".join(f"{precision} {found.text(100.0, 2)}" for precision, found in of.items())
+        (test,) = results.tests(AXIS, at=at)
+        print(f"{name}: {shown}, difference in points {test.difference.text(100.0, 2)}", flush=True)
 
 
 def evaluations(model: Model, shape: tuple[int, ...], repeats: int) -> None:
@@ -256,7 +261,7 @@ def main() -> None:
     if options.keep_freed_memory:
         keep_freed_memory()
     if options.accuracy:
-        accuracy()
+        accuracy(ACCURACY.run("build/training", data_dir=os.environ.get("PHALANX_DATA")))
     elif options.layers:
         for model, shape, batch, _ in NETWORKS:
             for half in (False, True)[: 0 if isinstance(model, MLP) else 1 + kernels.BFLOAT16]:

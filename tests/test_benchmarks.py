@@ -76,7 +76,7 @@ def test_imports_are_found_in_functions_and_in_text():
     assert {*imports(source)} == {("phalanx.a", "b"), ("phalanx.c", "d"), ("phalanx", "")}
 
 
-def test_quotas_of_nobody_with_a_reputation_are_zero():
+def test_quotas_of_nobody_with_a_reputation_are_zero(beside):
     """They were a division by zero: when all are excluded, and when no reputation is above zero."""
     quotas = runpy.run_path(str(FOLDER / "free_riders.py"))["quotas"]
     steps = [SimpleNamespace(state={"reputation": found}) for found in ({}, {0: 0.0, 1: 0.0}, {0: 0.5, 1: 0.25})]
