@@ -4,14 +4,11 @@ The subjects are the exports themselves: whoever exports a class has it checked.
 not obey are caught, once they are exported.
 """
 
-import inspect
 import itertools
 import math
-import pkgutil
 import random
 import re
 from dataclasses import InitVar, dataclass, field, replace
-from importlib import import_module
 
 import jaxtyping
 import numpy as np
@@ -19,11 +16,11 @@ import pytest
 import torch
 from torch import nn
 
-import phalanx
+from exported import EXCEPTED, SETTINGS, is_base, subjects
 from phalanx import aggregators, algorithms, attacks, data, models, training, weighting
 from phalanx.aggregators import Aggregator, Choice, Mean, Median, Points, PreAggregator
 from phalanx.algorithms import FedAvg
-from phalanx.attacks import Attack, LabelShift, ReportSize
+from phalanx.attacks import Attack
 from phalanx.contracts import breaches, rules
 from phalanx.contracts.breach import examined, same
 from phalanx.contracts.subject import KINDS, examine
@@ -33,48 +30,7 @@ from phalanx.models import MLP, Model
 from phalanx.training import Classification, Regression, Task
 from phalanx.weighting import AsReported, Ignore, Preprocess
 
-EXCEPTED = {  # properties that the docstring of a rule excepts
-    "AdaptiveClip": ("translation",),
-    "CenteredClipping": ("scaling",),
-    "Clip": ("translation", "scaling"),
-    "DensestMajority": ("translation",),
-    "FLAMEFilter": ("translation",),
-    "FoolsGoldWeights": ("translation",),
-    "SignMajority": ("translation", "scaling"),
-}
-NOISE = {"clip": 1.0, "noise_multiplier": 0.1}
-SETTINGS = {  # of classes that need some
-    "Steps": {"steps": (aggregators.NearestNeighborMixing(1), aggregators.AdaptiveClip(1))},
-    "Together": {"first": LabelShift(), "second": ReportSize()},
-    "IFCA": {"k": 2},
-    "BenignClusters": {"threshold": 0.2},
-    "ByzantineCFL": {"threshold": 0.2},
-    "CentrallyPrivate": {**NOISE, "count_noise": 0.5},
-    "Private": NOISE,
-    "Quorum": {"algorithm": FedAvg(aggregate=Median()), "k": 3},
-    "DirichletMultinomialSizes": {"mu": 3.0, "sigma": 0.0, "draws": 6},
-    "GivenModule": {"module": nn.Linear(64, 10)},
-    "LoRA": {"layers": ("1", "3"), "rank": 2},
-    "PartlyTrained": {"trained": ("3.*",)},
-    "TorchModule": {"path": "torch.nn.Linear", "arguments": {"in_features": 64, "out_features": 10}},
-}
 SLOW = {"LoRA"}  # peft takes seconds to import
-
-
-def subjects():
-    """All classes of the kinds that have a contract, as the packages of the library export them."""
-    for room in pkgutil.iter_modules(phalanx.__path__, "phalanx."):
-        if room.ispkg:
-            package = import_module(room.name)
-            for name in getattr(package, "__all__", ()):
-                kind = getattr(package, name)
-                if isinstance(kind, type) and issubclass(kind, (*KINDS,)) and not is_base(kind):
-                    yield kind
-
-
-def is_base(kind):
-    """Whether a class is one that others derive from."""
-    return inspect.isabstract(kind) or kind in KINDS
 
 
 def broken(kind):

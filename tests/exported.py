@@ -1,0 +1,64 @@
+"""The classes that the library exports, of the kinds that have a contract: the subjects of suites of properties."""
+
+import inspect
+import pkgutil
+from functools import partial
+from importlib import import_module
+
+from torch import nn
+
+import phalanx
+from phalanx import aggregators
+from phalanx.aggregators import Median
+from phalanx.algorithms import FedAvg
+from phalanx.attacks import LabelShift, ReportSize
+from phalanx.contracts.subject import KINDS, made_for
+
+EXCEPTED = {  # properties that the docstring of a rule excepts
+    "AdaptiveClip": ("translation",),
+    "CenteredClipping": ("scaling",),
+    "Clip": ("translation", "scaling"),
+    "DensestMajority": ("translation",),
+    "FLAMEFilter": ("translation",),
+    "FoolsGoldWeights": ("translation",),
+    "SignMajority": ("translation", "scaling"),
+}
+NOISE = {"clip": 1.0, "noise_multiplier": 0.1}
+SETTINGS = {  # of classes that need some
+    "Steps": {"steps": (aggregators.NearestNeighborMixing(1), aggregators.AdaptiveClip(1))},
+    "Together": {"first": LabelShift(), "second": ReportSize()},
+    "IFCA": {"k": 2},
+    "BenignClusters": {"threshold": 0.2},
+    "ByzantineCFL": {"threshold": 0.2},
+    "CentrallyPrivate": {**NOISE, "count_noise": 0.5},
+    "Private": NOISE,
+    "Quorum": {"algorithm": FedAvg(aggregate=Median()), "k": 3},
+    "DirichletMultinomialSizes": {"mu": 3.0, "sigma": 0.0, "draws": 6},
+    "GivenModule": {"module": nn.Linear(64, 10)},
+    "LoRA": {"layers": ("1", "3"), "rank": 2},
+    "PartlyTrained": {"trained": ("3.*",)},
+    "TorchModule": {"path": "torch.nn.Linear", "arguments": {"in_features": 64, "out_features": 10}},
+}
+
+
+def subjects():
+    """All classes of the kinds that have a contract, as the packages of the library export them."""
+    for room in pkgutil.iter_modules(phalanx.__path__, "phalanx."):
+        if room.ispkg:
+            package = import_module(room.name)
+            for name in getattr(package, "__all__", ()):
+                kind = getattr(package, name)
+                if isinstance(kind, type) and issubclass(kind, (*KINDS,)) and not is_base(kind):
+                    yield kind
+
+
+def is_base(kind):
+    """Whether a class is one that others derive from."""
+    return inspect.isabstract(kind) or kind in KINDS
+
+
+def lacking(base, known):
+    """The classes of a kind that are none of these, and what makes each for m clients of which f are Byzantine."""
+    for kind in dict.fromkeys(subjects()):
+        if issubclass(kind, base) and kind not in known:
+            yield kind, partial(made_for, kind, SETTINGS.get(kind.__name__, {}))
