@@ -16,6 +16,7 @@ import pytest
 from msgspec import Meta
 
 import phalanx
+from phalanx import Run, Study
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg, PerLayer, Quorum
 from phalanx.attacks import Attack, SignFlip
@@ -37,6 +38,7 @@ EXAMPLES = {  # of types that a field requires
 NEEDED = {  # by classes that not every example suits
     LoRA: {"model": MLP(), "layers": ("0",)},
     Quorum: {"algorithm": FedAvg(aggregate=Median())},
+    Study: {"base": Run(), "grid": {}},
     WorstOf: {"attacks": {"flip": SignFlip()}},
     Consortium: {"sites": (Site("Lyon"), Site("Ulm"), Site("Bern")), "schema": Path("schema.json")},
 }
@@ -171,7 +173,6 @@ HAND_MADE = {  # with other values or another error than a range gives
     "batch_size": "a whole number of any type, or a share",
     "server_lr": "a second limit, if models are mixed",
     "participation": "a condition on the algorithm",
-    "target": "InfeasibleError, as all of a study",
 }
 
 

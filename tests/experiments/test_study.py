@@ -72,7 +72,6 @@ def test_a_study_is_a_value():
         ({"attack": ATTACKS}, {"exclude": [{"attack": list(ATTACKS)}]}, "exclude leaves no run"),
         ({"attack": ATTACKS}, {"seeds": 0}, "seeds must be"),
         ({"attack": ATTACKS}, {"seeds": [1, 1]}, "different integers"),
-        ({"attack": ATTACKS}, {"target": 1.5}, "target must be an accuracy"),
         ({"attack": ATTACKS}, {"name": "../x"}, "name must be usable"),
         ({"attack": ATTACKS}, {"measures": {"loss": len}}, "as a figure that each run has, got loss. Rename it"),
         ({"attack": ATTACKS}, {"measures": {"lines": lambda _: 1}}, "lines must be a function at the top of a file"),
@@ -81,6 +80,11 @@ def test_a_study_is_a_value():
 def test_wrong_studies_are_refused_before_any_run(grid, options, message):
     with pytest.raises(InfeasibleError, match=message):
         Study(BASE, grid, **options)
+
+
+def test_a_target_is_an_accuracy():
+    with pytest.raises(ValueError, match=r"target must lie in \(0, 1\], got 1.5: it is an accuracy"):
+        Study(BASE, {"attack": ATTACKS}, target=1.5)
 
 
 def test_a_study_of_too_many_runs_is_refused_without_making_them_all(monkeypatch):

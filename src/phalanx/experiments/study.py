@@ -5,7 +5,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import wrong_number
 from phalanx.attacks import Attack
@@ -19,6 +22,7 @@ from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Measures
 from phalanx.experiments.tuning import Tuning
 from phalanx.experiments.worst import FOUND, NAMED, NONE, Carried, MissingRunsError, WorstOf, search, with_worst
+from phalanx.fields import CheckedFields
 from phalanx.processes import check_script
 from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
@@ -34,7 +38,7 @@ LONGEST = 240  # bytes of its name; a file system takes 255
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(CheckedFields):
     """A comparison: a run, changed along axes, for some seeds.
 
     The same run is carried out once, whichever studies contain it: its record is stored under its identity.
@@ -58,6 +62,8 @@ class Study:
             one is carried out again; give a function that has changed another name.
 
     Raises:
+        TypeError: a field holds another type than declared.
+        ValueError: target is out of its range.
         InfeasibleError: the grid is wrong, or a run of it cannot begin.
     """
 
@@ -66,12 +72,14 @@ class Study:
     seeds: int | Sequence[int] = 3
     exclude: Sequence[Mapping[str, Any]] = ()
     name: str = "study"
-    target: float | None = None
+    target: Annotated[float, Meta(gt=0, le=1, description="it is an accuracy")] | None = None
     tuning: Tuning | None = None
     leave_out: bool = False
     measures: Measures = field(default_factory=dict)
 
+    @override
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.seeds, int) and self.seeds > MOST:
             raise InfeasibleError(TOO_MANY)
         seeds = [*range(self.seeds)] if isinstance(self.seeds, int) else [*self.seeds]
@@ -82,8 +90,6 @@ class Study:
             raise InfeasibleError(f"name must be usable as the name of a folder, got {shown(self.name)!r}.")
         if len(self.name.encode()) > LONGEST:
             raise InfeasibleError(f"name must be at most {LONGEST} bytes long in UTF-8, got {shown(self.name)}.")
-        if self.target is not None and not 0 < self.target <= 1:
-            raise InfeasibleError(f"target must be an accuracy in (0, 1], got {self.target}.")
         for name, measure in self.measures.items():
             if name in METRICS:
                 raise InfeasibleError(f"measures cannot be named as a figure that each run has, got {name}. Rename it.")

@@ -2,10 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta
+from typing_extensions import override
 
 from phalanx.core import InfeasibleError
 from phalanx.engine.observer import Progress, StopRunError
+from phalanx.fields import INFINITE, CheckedFields, PositiveInt
 from phalanx.runs.schema import StepRecord
 from phalanx.training.evaluation import Metrics
 
@@ -14,14 +19,15 @@ LOWER = ("loss", "attack_success", "perplexity", "Error", "Distance", "Loss")  #
 SHARES = ("accuracy", "worst_client_accuracy")  # which are NaN if the task has no accuracy
 
 
-class EarlyStopping:
+@dataclass(eq=False)
+class EarlyStopping(CheckedFields):
     """An observer that stops a run when a metric has not improved for some evaluations.
 
     The record has the status "stopped" and the reason.  A run that goes on is stopped where it would have been without
     the interruption; without this observer, a stopped run goes on to its end.
 
     Args:
-        patience: number of evaluations in a row without an improvement after which the run stops, at least 1.
+        patience: number of evaluations in a row without an improvement after which the run stops.
         metric: "accuracy" or "worst_client_accuracy", which should rise, "loss" or "attack_success", which should fall;
             or a metric of the run's task, such as "AUROC": one whose name ends in Error, Distance or Loss should fall.
             None: the accuracy, or the loss if the task has no accuracy.  A metric class of your own is called as it is
@@ -33,17 +39,17 @@ class EarlyStopping:
             with the status "failed" and this reason.
     """
 
-    def __init__(self, patience: int, metric: Metric | str | None = None, least: float = 0.0) -> None:
-        if patience < 1:
-            raise ValueError(f"patience must be at least 1, got {patience}.")
-        if not least >= 0:
-            raise ValueError(f"least must be at least 0, got {least}.")
-        self.patience, self.metric, self.least = patience, metric, least
-        self._watched = metric
+    patience: PositiveInt
+    metric: Metric | str | None = None
+    least: Annotated[float, Meta(ge=0), INFINITE] = 0.0
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._forget()
 
     def _forget(self) -> None:
-        self._watched = self.metric
+        self._watched: str | None = self.metric
         self._best: float | None = None
         self._at = self._without = 0  # the step of the best value, and evaluations since
 
