@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist workst
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 SEVERAL := $(shell echo $$(( $(CORES) > 3 ? $(CORES) : 3 )))
 
-.PHONY: demo test test-slow coverage lint format types check clean
+.PHONY: demo test test-slow test-exports generated coverage lint format types check clean
 
 demo: $(VENV)/user
 	$(BIN)/phalanx demo
@@ -22,6 +22,14 @@ test: $(VENV)/developer
 
 test-slow: $(VENV)/developer
 	$(PYTEST) $(SEVERAL) -m slow
+
+# Names what a new rule, attack or algorithm lacks.
+test-exports: $(VENV)/developer
+	$(PYTEST) 0 -m exports $$(grep -rl --include='*.py' mark.exports tests)
+
+# Writes what is made of the classes and stored.
+generated: $(VENV)/developer
+	$(BIN)/python tests/generated.py
 
 coverage: $(VENV)/developer
 	$(BIN)/coverage erase

@@ -2,6 +2,7 @@
 
 import inspect
 import pkgutil
+import re
 from functools import partial
 from importlib import import_module
 
@@ -12,17 +13,9 @@ from phalanx import aggregators
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import LabelShift, ReportSize
+from phalanx.contracts.rules import EXCEPTIONS
 from phalanx.contracts.subject import KINDS, made_for
 
-EXCEPTED = {  # properties that the docstring of a rule excepts
-    "AdaptiveClip": ("translation",),
-    "CenteredClipping": ("scaling",),
-    "Clip": ("translation", "scaling"),
-    "DensestMajority": ("translation",),
-    "FLAMEFilter": ("translation",),
-    "FoolsGoldWeights": ("translation",),
-    "SignMajority": ("translation", "scaling"),
-}
 NOISE = {"clip": 1.0, "noise_multiplier": 0.1}
 SETTINGS = {  # of classes that need some
     "Steps": {"steps": (aggregators.NearestNeighborMixing(1), aggregators.AdaptiveClip(1))},
@@ -55,6 +48,12 @@ def subjects():
 def is_base(kind):
     """Whether a class is one that others derive from."""
     return inspect.isabstract(kind) or kind in KINDS
+
+
+def excepted(kind):
+    """The properties that the docstring of a class excepts."""
+    said = " ".join(re.findall(r"Not\s+equivariant\s+to([\w\s]+)", kind.__doc__ or ""))
+    return tuple(name for name in EXCEPTIONS if re.search(rf"\b{name}\b", said))
 
 
 def lacking(base, known):

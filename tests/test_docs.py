@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 
+from generated import COMMAND, counted
 from methods import OPTIONS, kinds
 from methods import written as written_options
 from phalanx import aggregators, algorithms, attacks
@@ -95,8 +96,9 @@ def test_what_a_docstring_shows_is_what_comes_out(path):
     assert not report, "".join(report)
 
 
+@pytest.mark.exports
 def test_every_rule_has_a_page_of_its_own():
-    assert {page.stem for page in PAGES} == RULES
+    assert {page.stem for page in PAGES} == RULES, "a rule has a page docs/rules/NAME.md, and a row in docs/rules.md"
     for page in PAGES:
         text = page.read_text()
         assert text.startswith(f"# {page.stem}\n")
@@ -105,16 +107,21 @@ def test_every_rule_has_a_page_of_its_own():
         assert "\n## What gets through\n" in text
 
 
+@pytest.mark.exports
 def test_tolerances_are_those_of_which_promises_are_made():
     """In the table, and on the page of each rule of which nothing is promised."""
-    assert OVERVIEW.read_text() == written(OVERVIEW.read_text())
+    assert OVERVIEW.read_text() == written(OVERVIEW.read_text()), COMMAND
     for name, tolerates, _ in ROW.findall(OVERVIEW.read_text().partition("\n| before a rule |")[0]):
         says = "| tolerates | nothing is promised; " in (DOCS / "rules" / f"{name}.md").read_text()
         assert says == (tolerates == NOTHING), name
 
 
+@pytest.mark.exports
 def test_every_page_is_linked_from_the_overview():
-    assert {f"rules/{page.name}" for page in PAGES} <= set(re.findall(r"\]\(([^)#]+)", OVERVIEW.read_text()))
+    linked = set(re.findall(r"\]\(([^)#]+)", OVERVIEW.read_text()))
+    assert {f"rules/{page.name}" for page in PAGES} <= linked, "write its row in a table of docs/rules.md"
+    text = (DOCS / "README.md").read_text()
+    assert text == counted(text), COMMAND
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=named)
@@ -161,6 +168,7 @@ a command. Or two
     assert [words(sentence) for sentence in sentences(text)] == [9, 7, 4, 5, 4]
 
 
+@pytest.mark.exports
 def test_every_algorithm_has_a_page():
     """Of its own in docs/methods/, or one that the overview names."""
     exported = [getattr(algorithms, name) for name in algorithms.__all__]
@@ -169,18 +177,20 @@ def test_every_algorithm_has_a_page():
     overview = (DOCS / "methods.md").read_text()
     elsewhere = overview.partition("## With a page elsewhere\n")[2].partition("\n## ")[0]
     assert len(own) == len({*own})
-    assert {*own, *re.findall(r"`([A-Z]\w+)`", elsewhere)} == concrete
+    there = {*own, *re.findall(r"`([A-Z]\w+)`", elsewhere)}
+    assert there == concrete, "an algorithm has a page docs/methods/NAME.md, and a row in docs/methods.md"
     for page in METHODS:
         text = page.read_text()
-        assert f"](methods/{page.name})" in overview
+        assert f"](methods/{page.name})" in overview, f"write the row of {page.stem} in docs/methods.md"
         for row in ("steps", "the server needs", "tolerates", "gets through", "source"):
             assert f"\n| {row} | " in text, f"{page.name} does not say: {row}"
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize("page", METHODS, ids=named)
 def test_options_of_methods_are_those_of_the_code(page):
     text = page.read_text()
-    assert text == written_options(text), "python tests/methods.py"
+    assert text == written_options(text), COMMAND
     assert bool(OPTIONS.search(text)) == any(dataclasses.fields(kind) for kind in kinds(text))
 
 

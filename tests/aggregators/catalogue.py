@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from exported import EXCEPTED, lacking
+from exported import excepted, lacking
 from phalanx.aggregators import (
     CAF,
     CTMA,
@@ -110,10 +110,9 @@ def classes(rule):
 def without_an_entry():
     """An entry for each exported rule that has none, with what its docstring excepts."""
     for kind, make in lacking((Aggregator, PreAggregator), set().union(*(classes(e.rule(11, 1)) for e in CATALOGUE))):
-        name, excepted = kind.__name__, EXCEPTED.get(kind.__name__, ())
         rule = (lambda m, f, make=make: make(m, f) >> Median()) if issubclass(kind, PreAggregator) else make
-        moved, scaled, ordered = (each not in excepted for each in ("translation", "scaling", "order"))
-        yield Entry(name, rule, partial(tolerated, make), None, moved, scaled, ordered)
+        moved, scaled, ordered = (each not in excepted(kind) for each in ("translation", "scaling", "order"))
+        yield Entry(kind.__name__, rule, partial(tolerated, make), None, moved, scaled, ordered)
 
 
 CATALOGUE += without_an_entry()

@@ -26,13 +26,14 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.path", list(__import__("sys").path))
 
 
+@pytest.mark.exports
 def test_every_attack_has_a_section():
     kinds = {getattr(attacks, name) for name in attacks.__all__}
     names = {kind.__name__ for kind in kinds if issubclass(kind, Attack) and not inspect.isabstract(kind)} - {"Attack"}
-    assert SECTIONS.keys() == names
+    assert SECTIONS.keys() == names, "an attack has a section `### NAME` in docs/attacks.md"
     for name, text in SECTIONS.items():
         assert {"sees", "source", "harm"} <= set(re.findall(r"^\| (\w+) \|", text, re.MULTILINE)), name
-        assert f"[{name}](#{name.lower()})" in PAGE
+        assert f"[{name}](#{name.lower()})" in PAGE, f"name {name} in the table under 'When they attack'"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

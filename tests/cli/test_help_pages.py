@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from generated import COMMAND
 from phalanx.cli.deferred import STORED
 from phalanx.cli.main import main
 from phalanx.cli.parser import Parser
@@ -29,10 +30,11 @@ def stored():
     return json.loads(STORED.read_text(encoding="utf-8"))
 
 
+@pytest.mark.exports
 def test_the_stored_help_is_that_of_today(generated, stored):
     assert len(generated) > 100
     changed = {name for name in generated.keys() | stored.keys() if stored.get(name) != generated.get(name, [None])[0]}
-    assert not changed, "run `python -m phalanx.cli.help_pages` and commit help.json"
+    assert not changed, f"run `{COMMAND}` and commit help.json"
 
 
 def test_it_looks_like_the_help_of_the_parser_that_reads_the_options(generated):

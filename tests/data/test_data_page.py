@@ -26,13 +26,14 @@ ROWS = re.findall(
 CHOICES = [f"run --data {data} --model {model} {more}" for data, model, more in ROWS]
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize("kind", [Source, Partition, Groups])
 def test_every_class_is_in_a_table(kind):
     public = {
         name for name in data.__all__ if inspect.isclass(value := getattr(data, name)) and issubclass(value, kind)
     }
     tables = set(re.findall(r"^\| `(\w+)", PAGE, re.MULTILINE))
-    assert public - {kind.__name__} <= tables
+    assert public - {kind.__name__} <= tables, "write its row in a table of docs/data.md"
 
 
 def test_there_are_commands():

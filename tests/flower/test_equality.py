@@ -48,8 +48,9 @@ def test_attackers_do_the_same(algorithm, attack, tmp_path):
     assert same(states_over_flower(plan, tmp_path), states_in_simulation(plan))
 
 
+@pytest.mark.exports
 def test_no_algorithm_is_left_out():
     known = {type(a) for a in ALGORITHMS} | {type(getattr(a, "algorithm", None)) for a in ALGORITHMS}
     public = {getattr(algorithms, name) for name in algorithms.__all__}
     all_of_them = {k for k in public if inspect.isclass(k) and issubclass(k, algorithms.Algorithm)}
-    assert all_of_them - {algorithms.Algorithm} <= known
+    assert all_of_them - {algorithms.Algorithm} <= known, "write a line in tests/algorithms/test_common.py"

@@ -1,6 +1,6 @@
 """Every default of what can occur in a run, against a stored list: a changed one changes what identities mean.
 
-`python tests/runs/test_defaults.py` adds new classes and new fields to the list.
+`python tests/generated.py` adds new classes and new fields to the list.
 """
 
 import dataclasses
@@ -14,11 +14,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from configurable_classes import classes
 
+from generated import COMMAND
 from phalanx.runs.canonical import FORM, PUBLIC_NAME, defaults, field_name, public_name
 
 STORED = Path(__file__).with_name("defaults.json")
 REQUIRED = "<required>"
-COMMAND = "python tests/runs/test_defaults.py"
 
 
 def found():
@@ -66,10 +66,12 @@ def complaints(stored, after):
     return out + [f"{what} is new: run `{COMMAND}` and commit defaults.json." for what in fresh]
 
 
+@pytest.mark.exports
 def test_no_default_has_changed():
     assert complaints(json.loads(STORED.read_text()), json.loads(json.dumps(found()))) == []
 
 
+@pytest.mark.exports
 def test_every_class_of_a_run_is_exported_by_a_package_or_declares_its_name():
     hidden = [
         name

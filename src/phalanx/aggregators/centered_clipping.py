@@ -38,6 +38,7 @@ class CenteredClipping(Aggregator):
     learning.
 
     Starts from `previous`, the last aggregate, or from zero.  Equivariant to translations that also move the centre.
+    Not equivariant to scaling, as the radius stays.
 
     Cost: one product of the matrix with itself, O(m^2 d), O(m^2) per iteration, and one pass for the result.
 

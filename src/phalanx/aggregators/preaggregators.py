@@ -22,8 +22,9 @@ from phalanx.rng import numpy_generator
 class Clip(PreAggregator):
     """Clips the norm of each row.
 
-    An attacker keeps its direction but not its length.  Not equivariant to translation.  Cost: one pass for the norms,
-    and one for the rows if the rule reads entries.
+    An attacker keeps its direction but not its length.  Not equivariant to translation or scaling.
+
+    Cost: one pass for the norms, and one for the rows if the rule reads entries.
 
     Args:
         radius: largest norm that is not clipped, in the units of the rows.

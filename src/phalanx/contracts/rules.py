@@ -72,11 +72,13 @@ def weights_of(m: int) -> Tensor:
 def federations(make: Make) -> tuple[tuple[int, int], ...]:
     """Return numbers of rows and attackers that a rule takes; without any it has no result to be checked.
 
+    A rule that says to tolerate none is made for one, too: for none, many rules are the mean.
+
     Raises:
         TooFewRowsError: all have too few rows.
     """
-    every = [(m, f) for m in SIZES for f in sorted({0, tolerated(make, m) // 2, tolerated(make, m)})]
-    there = tuple((m, f) for m, f in every if not _too_few(_made(make, m, 0), m))
+    every = [(m, f) for m in SIZES for f in sorted({0, tolerated(make, m) // 2, tolerated(make, m) or 1})]
+    there = tuple((m, f) for m, f in every if not _too_few(_made(make, m, f), m))
     if not there:
         _made(make, *every[-1])(rows(SIZES[-1]))
     return there
@@ -231,7 +233,7 @@ def _few_rows(make: Make) -> Iterator[Found]:
 
 def _attackers(make: Make) -> Iterator[Found]:
     """Whoever the attackers are, whatever they send, and however their share of the weight is divided among them."""
-    most = {m: f for m, f in dict(federations(make)).items() if f}  # the last of each number of rows
+    most = {m: f for m in dict(federations(make)) if (f := tolerated(make, m))}
     if not most:
         raise UntriedError("its `tolerates` bounds no range, distance or length")
     lies = itertools.count()

@@ -28,6 +28,7 @@ from phalanx.experiments.trace import Trace
 from phalanx.experiments.worst import WorstOf
 from phalanx.runs.lock import exclusive
 from phalanx.runs.provenance import NUMERICS, Provenance
+from phalanx.weighting import Ignore
 
 ROOT = Path(__file__).parents[3]
 DIGITS = TIERS["digits"]
@@ -64,6 +65,7 @@ def plan(defence, setting=0, where="IID", f=4, attack=None, seed=0):
     return applied(replace(DIGITS.base, seed=seed), fields)
 
 
+@pytest.mark.exports
 def test_every_rule_and_algorithm_is_a_defence_with_equally_many_settings():
     there = {name for one in DEFENCES for name in parts(plan(one, f=one.most or 4).algorithm)}
     rules = {name for name in aggregators.__all__ if issubclass(getattr(aggregators, name), Aggregator)}
@@ -72,8 +74,9 @@ def test_every_rule_and_algorithm_is_a_defence_with_equally_many_settings():
         for name in algorithms.__all__
         if isinstance(kind := getattr(algorithms, name), type) and issubclass(kind, Algorithm)
     }
-    assert rules - {"Aggregator", "Chain", "Selection"} <= there
-    assert known - {"Algorithm"} - NO_DEFENCES <= there
+    line = "write a line in LISTED of phalanx/experiments/leaderboard/defences.py"
+    assert rules - {"Aggregator", "Chain", "Selection"} <= there, line
+    assert known - {"Algorithm"} - NO_DEFENCES <= there, f"{line}, or name a wrapper that is no defence in NO_DEFENCES"
     assert {len(one.settings) for one in DEFENCES} == {4}
     assert len(BY_NAME) == len(DEFENCES)
 
@@ -92,6 +95,17 @@ def test_a_rule_that_needs_no_more_than_the_attackers_is_a_defence_by_itself(mon
     monkeypatch.setattr(aggregators, "__all__", [*aggregators.__all__, "Added"])
     (added,) = {one.name: one for one in plain(LISTED) if one.name not in BY_NAME}.values()
     assert plan(added, f=6).algorithm.aggregate == Added(6)
+
+
+def test_an_algorithm_that_needs_no_more_is_one_as_well(monkeypatch):
+    @dataclass(frozen=True)
+    class Added(algorithms.FedAvg):
+        f: int = 1
+
+    monkeypatch.setattr(algorithms, "Added", Added, raising=False)
+    monkeypatch.setattr(algorithms, "__all__", [*algorithms.__all__, "Added"])
+    (added,) = {one.name: one for one in plain(LISTED) if one.name not in BY_NAME}.values()
+    assert plan(added, f=6).algorithm == Added(preprocess=Ignore(), f=6)
 
 
 def test_a_defence_knows_the_number_of_attackers_and_an_honest_client():

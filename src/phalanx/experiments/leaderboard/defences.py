@@ -1,17 +1,18 @@
 """The defences of the leaderboard: rules, chains and algorithms, each made for a number of attackers.
 
 Each gets four settings to be tuned among: four learning rates, or two of them with two values of an option of its own.
-A rule that needs no more than the number of attackers is there without a line here.
+A rule or an algorithm that needs no more than the number of attackers is there without a line here.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import isabstract
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
 
-from phalanx import aggregators
+from phalanx import aggregators, algorithms
 from phalanx.aggregators import (
     CTMA,
     SMEA,
@@ -57,6 +58,7 @@ from phalanx.algorithms import (
     FLTrust,
     FoolsGold,
     Kardam,
+    LowRankProducts,
     PerCluster,
     QFedAvg,
     Quorum,
@@ -67,6 +69,7 @@ from phalanx.algorithms import (
     WorkerMomentum,
     ZenoPlusPlus,
 )
+from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import Algorithm
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import Ignore, Truncate
@@ -238,22 +241,38 @@ LISTED: tuple[Defence, ...] = (
 )
 
 
-GIVEN = {"f": "f", "beta": "share", "share": "share"}  # the field of a rule that takes a value of the setup
+GIVEN = {
+    "f": "f",
+    "beta": "share",
+    "share": "share",
+}  # the field of a rule or algorithm that takes a value of the setup
+NONE = (Chain, LowRankProducts, Wrapper)  # no defence by themselves
+Kind = TypeVar("Kind")
 
 
-def _made(kind: type[Aggregator], setup: Setup) -> Aggregator:
-    return kind(**{name: getattr(setup, given) for name, given in GIVEN.items() if name in kind.__dataclass_fields__})  # type: ignore[attr-defined]
+def _made(kind: type[Kind], setup: Setup, _: Any = None) -> Kind:
+    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    weighted = {"preprocess": Ignore()} if "preprocess" in fields else {}
+    return kind(**weighted, **{name: getattr(setup, given) for name, given in GIVEN.items() if name in fields})
 
 
 def plain(listed: Sequence[Defence]) -> tuple[Defence, ...]:
-    """Return the rules that nothing listed names, with their defaults, made for the number or share of attackers."""
-    named = {re.split(r"\W", one.name)[0] for one in listed if one.kind == "rule"}
-    kinds = {name: kind for name in aggregators.__all__ if isinstance(kind := getattr(aggregators, name), type)}
-    return tuple(
-        rule(name, partial(_made, kind))
-        for name, kind in kinds.items()
-        if issubclass(kind, Aggregator) and not isabstract(kind) and kind is not Chain and name not in named
+    """Return the rules and algorithms that nothing listed names, with their defaults, made for that many attackers."""
+    rules = {re.split(r"\W", one.name)[0] for one in listed if one.kind == "rule"}
+    others = {word for one in listed if one.kind != "rule" for word in re.findall(r"\w+", one.name)}
+    return (
+        *(rule(kind.__name__, partial(_made, kind)) for kind in _unnamed(aggregators, Aggregator, rules)),
+        *(algorithm(kind.__name__, partial(_made, kind)) for kind in _unnamed(algorithms, Algorithm, others)),
     )
+
+
+def _unnamed(package: ModuleType, base: type, named: Collection[str]) -> list[Any]:
+    kinds = [getattr(package, name) for name in package.__all__ if name not in named]
+    return [
+        k
+        for k in kinds
+        if isinstance(k, type) and issubclass(k, base) and not isabstract(k) and not issubclass(k, NONE)
+    ]
 
 
 DEFENCES = (*plain(LISTED), *LISTED)
