@@ -31,6 +31,7 @@ from phalanx import Run, simulate
 from phalanx.engine.observer import Progress
 from phalanx.experiments.papers.experiment import reproductions
 from phalanx.numerics.allocation import keep_freed_memory
+from phalanx.runs.engine_choice import named, with_engine
 from phalanx.runs.federation import Federation
 from phalanx.simulation.latency import Workload
 from phalanx.training.evaluation import evaluate
@@ -153,13 +154,11 @@ def seconds_by_tasks(plan: Run, data_dir: Path | None) -> float:
 def seconds_by(plan: Run, engine: str, data_dir: Path | None, longest: float) -> tuple[float, str]:
     """Return the seconds with an engine, and which: the run's own if its network or training has no such form."""
     if engine != "loop":
-        from phalanx.runs.engine_choice import with_engine  # noqa: PLC0415 - checkouts of before have no engines
-
         try:
             return seconds(with_engine(plan, engine), data_dir, longest), engine
         except ValueError:
             pass
-    return seconds(plan, data_dir, longest), "loop"
+    return seconds(named(plan), data_dir, longest), "loop"
 
 
 def main() -> None:

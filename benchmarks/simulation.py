@@ -51,7 +51,7 @@ from training import NETWORKS
 from training import central as train_plainly
 
 CLIENTS, EXAMPLES, INPUTS, CLASSES, ROUNDS = 100, 600, 784, 10, 8
-RECIPE = LocalSGD(batch_size=32, lr=0.05)
+RECIPE = LocalSGD(batch_size=32, lr=0.05, engine="loop")
 MODEL = MLP((64,))
 
 
@@ -225,7 +225,7 @@ def cell(rounds: int = 4, of: int = 200) -> None:
     """Time rounds of Table 1 of Sattler et al., 100 clients x 600 images, in two processes; the ways take turns."""
     keep_freed_memory()
     shape, held = (1, 28, 28), Dataset(torch.rand(60_000, 1, 28, 28), torch.randint(CLASSES, (60_000,)), CLASSES)
-    plain = LocalSGD(batch_size=100, lr=0.01)
+    plain = LocalSGD(batch_size=100, lr=0.01, engine="loop")
     recipes = {"float32": plain, "compiled": replace(plain, engine="compiled")}
     recipes["bfloat16"] = replace(plain, precision="bfloat16")
     if BFLOAT16:

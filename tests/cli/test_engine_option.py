@@ -13,8 +13,9 @@ from phalanx.runs import engine_choice
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.engine_choice import with_engine
 from phalanx.runs.record import Record
+from phalanx.training import LocalSGD
 
-PLAN = Run(clients=3, model=MLP((4,)), until=Until(3))
+PLAN = Run(clients=3, model=MLP((4,)), training=LocalSGD(engine="loop"), until=Until(3))
 COMMAND = "run --clients 3 --model.hidden [4] --until.steps 3"
 
 

@@ -11,10 +11,15 @@ from phalanx import Run, Until, simulate
 from phalanx.algorithms import SCAFFOLD, FedAsync
 from phalanx.attacks import Neurotoxin
 from phalanx.core import InfeasibleError
+from phalanx.experiments.carrying_out import Means, carried_out
+from phalanx.experiments.trace import Trace
 from phalanx.models import MLP, GivenModule
 from phalanx.runs import engine_choice
+from phalanx.runs.canonical import canonical, configuration
 from phalanx.runs.card import card
-from phalanx.runs.engine_choice import by_rule, can_begin, with_engine
+from phalanx.runs.checkpoint import Checkpoint
+from phalanx.runs.engine_choice import named, with_engine
+from phalanx.runs.federation import Federation, can_begin
 from phalanx.runs.provenance import Provenance
 from phalanx.runs.record import Record
 from phalanx.training import Ditto, FedPer, LocalOptimizer, LocalSGD, PrivateSGD
@@ -34,6 +39,11 @@ class OwnSGD(LocalSGD):
         return Trainer(model, self, seed, task)
 
 
+def by_rule(plan):
+    """The run as `simulate` and `phalanx run` carry it out."""
+    return Federation(plan, begun="").plan
+
+
 @pytest.mark.parametrize("engine", TRAINERS)
 def test_an_engine_is_a_field_of_the_training_also_within_others(engine):
     sgd = LocalSGD(engine=engine)
@@ -49,22 +59,34 @@ def test_an_engine_is_a_field_of_the_training_also_within_others(engine):
 def test_the_loop_is_no_part_of_a_canonical_form_and_others_are():
     """So records of before there were engines keep their identities."""
     assert with_engine(SMALL, "loop").settings == SMALL.settings
+    assert with_engine(SMALL, "loop").identity == SMALL.identity
     assert with_engine(SMALL, "compiled").settings == SMALL.settings | {"training": {"engine": "compiled"}}
+    around = [Ditto(LocalSGD(engine=engine), LocalSGD(engine=engine)) for engine in (None, "loop")]
+    assert canonical(around[0]) == canonical(around[1])
+    assert [configuration(one)["init_args"]["training"]["engine"] for one in around] == [None, "loop"]
+
+
+def test_an_engine_is_named_only_where_none_is():
+    mixed = replace(SMALL, training=Ditto(LocalSGD(), LocalSGD(engine="loop")))
+    assert named(mixed, "compiled").training == Ditto(LocalSGD(engine="compiled"), LocalSGD(engine="loop"))
+    for plan in (with_engine(SMALL, "loop"), with_engine(SMALL, "compiled"), named(SMALL)):
+        assert named(plan, "compiled") is plan
+    assert LocalSGD().computed_by == "loop"
 
 
 def test_each_engine_has_the_trainer_of_its_name():
-    kinds = {engine: type(LocalSGD(engine=engine).trainer(*_parts())) for engine in TRAINERS}
-    assert kinds == {"loop": Trainer, "compiled": CompiledTrainer}
+    kinds = {engine: type(LocalSGD(engine=engine).trainer(*_parts())) for engine in (None, *TRAINERS)}
+    assert kinds == {None: Trainer, "loop": Trainer, "compiled": CompiledTrainer}
 
 
 def _parts():
-    federation = engine_choice.Federation(SMALL)
+    federation = Federation(SMALL)
     return federation.model, SMALL.task, 0
 
 
 @pytest.mark.parametrize(
     "training",
-    [LocalOptimizer(), PrivateSGD(), FedPer(("0.*",), LocalOptimizer()), OwnSGD()],
+    [LocalOptimizer(), PrivateSGD(), FedPer(("1.*",), LocalOptimizer()), OwnSGD()],
     ids=lambda t: t.computed_by,
 )
 def test_other_trainings_have_no_engines(training):
@@ -72,6 +94,7 @@ def test_other_trainings_have_no_engines(training):
     with pytest.raises(InfeasibleError, match=f"train by {training.computed_by}. .*set training to LocalSGD"):
         with_engine(plan, "loop")
     assert by_rule(plan) is plan
+    assert named(plan) is plan
 
 
 @pytest.mark.parametrize(
@@ -91,15 +114,18 @@ def test_runs_whose_parts_go_with_an_engine_can_begin(monkeypatch, change, has):
     plan = replace(SMALL, **change)
     wanted = with_engine(plan, "compiled")
     assert can_begin(wanted) == has
-    assert by_rule(plan) == (wanted if has else plan)
-    assert simulate(by_rule(plan)).summary.status == "finished"
+    assert by_rule(plan) == (wanted if has else with_engine(plan, "loop"))
+    record = simulate(plan)
+    assert record.summary.status == "finished"
+    assert record.summary.provenance.engine == ("compiled" if has else "loop")
 
 
 def test_a_run_that_cannot_begin_is_no_run_without_the_engine():
     plan = replace(SMALL, model=GivenModule(nn.Sequential(nn.Flatten(), nn.Linear(64, 3))))
     with pytest.raises(ValueError, match="scores for each of"):
         can_begin(with_engine(plan, "compiled"))
-    assert by_rule(plan) is plan, "it says so when it begins"
+    with pytest.raises(ValueError, match="scores for each of"):
+        by_rule(plan)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +142,8 @@ def test_a_run_that_cannot_begin_is_no_run_without_the_engine():
 )
 def test_much_work_is_compiled(monkeypatch, change, work):
     plan = replace(SMALL, **change)
-    found = engine_choice._work(engine_choice.Federation(plan))
+    federation = Federation(plan)
+    found = engine_choice._work(plan, [len(held) for held in federation.data], federation.model.trainable)
     assert found == pytest.approx(work)
     for limit, engine in ((0.999 * work, "compiled"), (1.001 * work, "loop")):
         if limit < float("inf"):
@@ -129,10 +156,11 @@ def test_the_rule_leaves_no_trace(monkeypatch):
     plan = replace(SMALL, model=MLP((4,), start="glorot"), training=LocalSGD(momentum=0.5))
     by_hand = simulate(with_engine(plan, "compiled"))
     before = torch.get_rng_state()
-    chosen = by_rule(plan)
+    assert by_rule(plan) == with_engine(plan, "compiled")
     assert torch.equal(torch.get_rng_state(), before)
-    record = simulate(chosen)
+    record = simulate(plan)
     assert (record.history, record.config) == (by_hand.history, by_hand.config)
+    assert record.summary.identity == by_hand.summary.identity != plan.identity
     assert torch.equal(record.model().state_dict()["1.weight"], by_hand.model().state_dict()["1.weight"])
 
 
@@ -146,3 +174,28 @@ def test_the_record_names_the_engine(tmp_path):
     assert adam.engine == "LocalOptimizer"
     without = {name: value for name, value in adam.form.items() if name != "engine"}
     assert Provenance.read(without).engine is None, "of an older record"
+
+
+@pytest.mark.parametrize("began", ["loop", "compiled"])
+def test_a_run_that_goes_on_keeps_the_engine_that_it_began_with(monkeypatch, tmp_path, began):
+    def stop(progress):
+        if progress.step == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(with_engine(SMALL, began), folder=tmp_path, observers=[stop], checkpoint=Checkpoint(0.0))
+    monkeypatch.setattr(engine_choice, "WORK", 0.0 if began == "loop" else float("inf"))
+    record, whole = simulate(SMALL, folder=tmp_path), simulate(with_engine(SMALL, began))
+    assert (record.history, record.summary.identity) == (whole.history, whole.summary.identity)
+    assert simulate(SMALL, folder=tmp_path).summary.provenance.engine == began, "also when it is done"
+    (tmp_path / "summary.json").write_text("{")
+    other = simulate(SMALL, folder=tmp_path).summary.provenance
+    assert other.engine != began, "nothing that can be read was begun"
+
+
+def test_a_study_trains_by_the_loop_where_no_engine_is_named(monkeypatch, tmp_path):
+    """So that the record is found by the identity of the cell."""
+    monkeypatch.setattr(engine_choice, "WORK", 0.0)
+    outcome = carried_out(SMALL, tmp_path, Means(), lambda _: None)
+    assert (outcome.trace.identity, outcome.trace.provenance.engine) == (SMALL.identity, "loop")
+    assert outcome.trace.curves == Trace.of(SMALL, simulate(with_engine(SMALL, "loop"))).curves

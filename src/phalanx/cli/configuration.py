@@ -11,7 +11,7 @@ import inspect
 import json
 import math
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -69,7 +69,6 @@ class Draft:
 
     def __init__(self, *roots: type) -> None:
         self.parts = {root: by_default(root) for root in roots}
-        self._given = set[tuple[str, ...]]()
 
     def set(self, path: str, value: Any) -> None:
         """Set an option, such as `training.lr`.
@@ -78,16 +77,11 @@ class Draft:
             ConfigurationError: there is no such option, or it cannot hold the value.
         """
         first, _, rest = path.partition(".")
-        self._given |= {(*path.split("."), *inner) for inner in _names_in(_loaded(value))}
         for root, part in self.parts.items():
             if first in parameters(root):
                 self.parts[root] = _changed(part, first, rest.split(".") if rest else [], value, "")
                 return
         raise ConfigurationError(advice.unknown_field(first, "", next(iter(self.parts)).__name__, self.names))
-
-    def gives(self, field: str, name: str) -> bool:
-        """Return whether an option or a file has given a value for a name within a field, at any depth."""
-        return any(path[0] == field and name in path[1:] for path in self._given)
 
     def load(self, path: Path) -> None:
         """Set what a configuration file holds.  An empty one changes nothing.
@@ -138,13 +132,6 @@ class Draft:
         except TypeError as error:
             raise ConfigurationError(str(error)) from error
         return value
-
-
-def _names_in(value: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the path of each name within a value of nested mappings, and the empty one of itself."""
-    yield ()
-    if isinstance(value, Mapping):
-        yield from ((str(key), *inner) for key, held in value.items() for inner in _names_in(held))
 
 
 def _meant(path: Path) -> str:

@@ -50,7 +50,8 @@ from phalanx.experiments.shown.text import terminal_table
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
 from phalanx.report.words import duration
-from phalanx.runs.engine_choice import can_begin, with_engine
+from phalanx.runs.engine_choice import with_engine
+from phalanx.runs.federation import can_begin
 from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS, counts_as

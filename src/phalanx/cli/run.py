@@ -12,7 +12,6 @@ from rich.table import Table
 
 from phalanx.cli import demo, progress, terminal
 from phalanx.cli.checks import check_device, check_folder
-from phalanx.cli.configuration import Draft
 from phalanx.cli.consoles import escape
 from phalanx.cli.options import Execution, data_dir
 from phalanx.cli.parser import Options
@@ -24,22 +23,21 @@ from phalanx.numerics.allocation import keep_freed_memory
 from phalanx.numerics.compilation import compilation
 from phalanx.report import write
 from phalanx.rng import numpy_generator
-from phalanx.runs.canonical import modules
-from phalanx.runs.checkpoint import Checkpoint, peek
-from phalanx.runs.engine_choice import by_rule, with_engine
+from phalanx.runs.checkpoint import Checkpoint, begun_in, peek
+from phalanx.runs.engine_choice import named, with_engine
 from phalanx.runs.federation import Federation, names_of
 from phalanx.runs.files import write_figure
 from phalanx.runs.learning import stuck
 from phalanx.runs.lock import exclusive
 from phalanx.runs.models import SavedModels
 from phalanx.runs.plan import Run
-from phalanx.runs.record import CONFIG, REPORT, SUMMARY, Record
+from phalanx.runs.record import REPORT, SUMMARY, Record
 from phalanx.runs.seal import check_resumed, is_to_be_sealed, seal
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
 from phalanx.simulation.executor import ExecutorFactory
 from phalanx.simulation.parallel import ProcessExecutors
-from phalanx.trust import reading
+from phalanx.training.engines import TRAINERS
 
 COLUMNS = 30  # classes that the table of `phalanx partition` has columns for, at most
 
@@ -52,7 +50,7 @@ def run_command(options: Options, console: Console) -> int:
             console.print(escape(line), soft_wrap=True)
         return 0
     _check_execution(execution, _folder(plan, execution))
-    plan = _with_engine(plan, options, execution)
+    plan = _with_engine(plan, execution)
     folder = _folder(plan, execution)
     record = None if execution.again else _stored(plan, folder, console)
     if record is None:
@@ -64,36 +62,25 @@ def _folder(plan: Run, execution: Execution) -> Path:
     return execution.folder or Path("runs") / plan.slug
 
 
-def _with_engine(plan: Run, options: Options, execution: Execution) -> Run:
+def _with_engine(plan: Run, execution: Execution) -> Run:
     """Return the run with the engine that the options name, or that follows by rule.
 
     A run that was begun before keeps its engine, so that the same command goes on or shows what is there.
     """
-    engine, given = execution.engine, options.draft.gives("training", "engine")
-    if engine != "auto":
-        if given and engine != plan.training.computed_by:
-            raise InfeasibleError(f"--engine is {engine}, and training.engine another one. Leave out one of the two.")
-        return with_engine(plan, engine)
-    if given:
-        return plan
-    form = by_rule(plan, data_dir(execution.data_dir), execution.device)
-    begun = form == plan or _identity_in(_folder(plan, execution), plan) == plan.identity
-    return plan if begun else form
+    if execution.engine == "auto":
+        if named(plan) is plan:
+            return plan
+        begun = begun_in(_folder(plan, execution))
+        return Federation(plan, data_dir(execution.data_dir), execution.device, begun=begun).plan
+    if named(plan, execution.engine).training.computed_by in {*TRAINERS} - {execution.engine}:
+        raise InfeasibleError(
+            f"--engine is {execution.engine}, and training.engine another one. Leave out one of the two."
+        )
+    return with_engine(plan, execution.engine)
 
 
 def _say_compilation(console: Console) -> None:
     console.print("Numba compiles code first, some seconds once after an installation.", soft_wrap=True)
-
-
-def _identity_in(folder: Path, plan: Run) -> str:
-    """Return the identity of the run that was begun in a folder; empty if there is none, or none that can be read."""
-    draft = Draft(Run)
-    try:
-        with reading(allowed=frozenset(modules(plan))):  # the folder may hold somebody else's
-            draft.load(folder / CONFIG)
-            return str(draft.make(Run).identity)
-    except (ValueError, TypeError, OSError):
-        return ""
 
 
 def _stored(plan: Run, folder: Path, console: Console) -> Record | None:

@@ -21,6 +21,7 @@ from phalanx.pool import Done, Failed, Given, Requeued, WorkerPool, WorkerReport
 from phalanx.processes import Processes
 from phalanx.runs.canonical import digest
 from phalanx.runs.checkpoint import Checkpoint
+from phalanx.runs.engine_choice import named
 from phalanx.runs.plan import Run
 from phalanx.runs.session import DiskFullError, simulate
 
@@ -125,7 +126,7 @@ def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[Run
     warnings.showwarning = report.show  # type: ignore[assignment]
     try:
         record = simulate(
-            plan,
+            named(plan),  # a store knows runs by identities, which are those of the loop where no engine is named
             folder=folder,
             data_dir=means.data_dir,
             device=means.device,

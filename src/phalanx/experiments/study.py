@@ -41,7 +41,9 @@ LONGEST = 240  # bytes of its name; a file system takes 255
 class Study(CheckedFields):
     """A comparison: a run, changed along axes, for some seeds.
 
-    The same run is carried out once, whichever studies contain it: its record is stored under its identity.
+    The same run is carried out once, whichever studies contain it: its record is stored under its identity.  Local
+    training that names no engine is done by the loop, as in the records that are stored; name one, in the base or on an
+    axis, for another.
 
     Args:
         base: the run that is changed.

@@ -6,7 +6,8 @@ class goes by its public name.  So a new field with a default, a module that mov
 name change no identity.  A field that names a file is the SHA-256 of the file, if the property `file_digests` of its
 class says so.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all of them
 against a stored list, and whoever changes one raises `FORM`, or names the old one in the metadata of the field, by
-`LEFT_OUT`: it is what is left out then, and the new default is written.
+`LEFT_OUT`: it is what is left out then, and the new default is written; by `NULL_IS`, a new default of null is left
+out as well.
 
 Two runs with one canonical form are the same run, as long as the source of the classes that they name is the same:
 `source` tells.
@@ -29,7 +30,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from phalanx.fields import LEFT_OUT, in_order
+from phalanx.fields import LEFT_OUT, NULL_IS, in_order
 from phalanx.trust import imported, reads_files
 
 T = TypeVar("T")
@@ -156,9 +157,10 @@ def _all_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
 
 def _fields_not_at_default(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
     kind: Any = type(value)
-    standard = defaults(kind)
+    standard, nulls = defaults(kind), _nulls(kind)
     forms = {own: form(getattr(value, name), hint) for name, own, hint in _init_fields(kind)}
-    return {name: found for name, found in forms.items() if name not in standard or found != standard[name]}
+    said = {name: found for name, found in forms.items() if found is not None or name not in nulls}
+    return {name: found for name, found in said.items() if name not in standard or found != standard[name]}
 
 
 def _identifying_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -180,13 +182,19 @@ def defaults(kind: Any) -> dict[str, Any]:
     """Return the canonical forms of the fields of a dataclass that identities leave out: their defaults."""
     hints, found = {name: hint for name, _, hint in _init_fields(kind)}, dict[str, Any]()
     for f in dataclasses.fields(kind):
-        if f.init and LEFT_OUT in f.metadata:
-            found[field_name(f)] = canonical(f.metadata[LEFT_OUT], hints[f.name])
+        if f.init and (named := f.metadata.keys() & {LEFT_OUT, NULL_IS}):
+            found[field_name(f)] = canonical(f.metadata[named.pop()], hints[f.name])
         elif f.init and f.default is not dataclasses.MISSING:
             found[field_name(f)] = canonical(f.default, hints[f.name])
         elif f.init and f.default_factory is not dataclasses.MISSING:
             found[field_name(f)] = canonical(f.default_factory(), hints[f.name])
     return found
+
+
+@cache
+def _nulls(kind: Any) -> frozenset[str]:
+    """Return the names, in canonical forms, of the fields whose null stands for what identities leave out."""
+    return frozenset(field_name(f) for f in dataclasses.fields(kind) if NULL_IS in f.metadata)
 
 
 def field_name(field: dataclasses.Field[Any]) -> str:

@@ -19,6 +19,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NamedTuple, get_type_hints
 
@@ -35,7 +36,7 @@ from phalanx.reading import LARGEST_PART, opened
 from phalanx.runs.files import HISTORY, settle
 from phalanx.runs.history import History
 from phalanx.runs.packing import Packed, UnpackableError, pack, unpack
-from phalanx.runs.record import CHECKPOINT, read_lines
+from phalanx.runs.record import CHECKPOINT, read_lines, summary_of
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.seal import Mark, check_resumed
 
@@ -283,6 +284,14 @@ def peek(folder: Path) -> Header | None:
         return None
     with opened(path) as file:
         return _header(path, file)
+
+
+def begun_in(folder: Path) -> str:
+    """Return the identity of the run that was begun in a folder; empty if there is none, or none that can be read."""
+    with suppress(OSError, ValueError):
+        saved = peek(folder)
+        return summary_of(folder).identity if saved is None else saved.origin.identity
+    return ""
 
 
 # The file

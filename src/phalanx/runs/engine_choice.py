@@ -1,17 +1,13 @@
 """The engine of a run's local training: another one, whether the run can have it, and which one it gets by rule."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, cast
 
-import torch
-
 from phalanx.core import InfeasibleError
-from phalanx.runs.federation import Federation
 from phalanx.runs.plan import Run
-from phalanx.training.engines import Engine
+from phalanx.training.engines import DEFAULT, TRAINERS, Engine
 from phalanx.training.local import LocalTraining
 from phalanx.training.sgd import LocalSGD
 
@@ -25,7 +21,7 @@ def with_engine(plan: Run, engine: Engine) -> Run:
         InfeasibleError: its clients do not train by `LocalSGD`.
         ValueError: its training does not go with this engine.
     """
-    if not _has_engines(plan):
+    if plan.training.computed_by not in TRAINERS:
         raise InfeasibleError(
             f"Only LocalSGD has engines, and clients of this run train by {plan.training.computed_by}. Leave the "
             "engine out, or set training to LocalSGD."
@@ -33,9 +29,12 @@ def with_engine(plan: Run, engine: Engine) -> Run:
     return replace(plan, training=_each_sgd(plan.training, lambda sgd: replace(sgd, engine=engine)))
 
 
-def _has_engines(plan: Run) -> bool:
+def named(plan: Run, engine: Engine = DEFAULT) -> Run:
+    """Return the run with this engine where none is named; the run itself if it names one, or can have none."""
     base = plan.training.base
-    return isinstance(base, LocalSGD) and base.engine == base.computed_by
+    if plan.training.computed_by not in TRAINERS or not isinstance(base, LocalSGD) or base.engine is not None:
+        return plan
+    return replace(plan, training=_each_sgd(plan.training, lambda sgd: replace(sgd, engine=sgd.engine or engine)))
 
 
 def _each_sgd(training: LocalTraining, change: Callable[[LocalSGD], LocalSGD]) -> LocalTraining:
@@ -48,48 +47,30 @@ def _each_sgd(training: LocalTraining, change: Callable[[LocalSGD], LocalSGD]) -
     return changed
 
 
-def can_begin(plan: Run, data_dir: Path | None = None, device: torch.device | str = "cpu") -> bool:
-    """Return whether the network, the task, the algorithm and the attack of a run go with its engine.
+def by_rule(plan: Run, sizes: Sequence[int], parameters: int, begun: str) -> list[Run]:
+    """Return the run with its engine: the one that it names, or that follows by rule, then the one to fall back on.
 
-    Raises:
-        InfeasibleError: the run could not begin with the loop either.
-        ValueError: the same, for a part that does not fit another.
-    """
-    try:
-        Federation(plan, data_dir, device)
-    except ValueError:
-        Federation(with_engine(plan, "loop"), data_dir, device)
-        return False
-    return True
-
-
-def by_rule(plan: Run, data_dir: Path | None = None, device: torch.device | str = "cpu") -> Run:
-    """Return the run as it is trained where nobody names an engine: compiled, if it can be and has much work.
-
-    The work is the number of examples that clients train on in the whole run, times the number of parameters: more than
-    `WORK`, or not known before.  No clock decides, so that a seed gives the same bits on another day.
+    Compiled is a run with more work than `WORK`, or whose work is not known before: the number of examples that clients
+    train on in the whole run, times the number of parameters.  No clock decides, so that a seed gives the same bits on
+    another day.
 
     Args:
-        plan: the run, by the loop.
-        data_dir: where data sets lie; they are downloaded if not given.
-        device: where it computes.
+        plan: the run.
+        sizes: numbers of examples of its clients.
+        parameters: number of parameters that are trained.
+        begun: identity of the run that is there already, which keeps its engine; empty if there is none.
     """
-    if not _has_engines(plan):
-        return plan
-    form = with_engine(plan, "compiled")
-    try:
-        federation = Federation(form, data_dir, device)
-    except ValueError:
-        return plan  # if that cannot begin either, it says so when it does
-    return form if _work(federation) > WORK else plan
+    loop, compiled = named(plan), named(plan, "compiled")
+    if loop is plan or begun == loop.identity:
+        return [loop]
+    return [compiled, loop] if begun == compiled.identity or _work(plan, sizes, parameters) > WORK else [loop]
 
 
-def _work(federation: Federation) -> float:
+def _work(plan: Run, sizes: Sequence[int], parameters: int) -> float:
     """Return the number of examples that clients train on in a run, times the number of parameters."""
-    plan, sgd = federation.plan, federation.plan.training.base
+    sgd = plan.training.base
     assert isinstance(sgd, LocalSGD)
-    sizes = [len(held) for held in federation.data]
     examples = [sgd.count(n) * sgd.examples(n) if sgd.steps else sgd.epochs * n for n in sizes]
     together = plan.asked if plan.algorithm.traits.synchronous else 1
     steps = math.inf if plan.until.limit is None else plan.until.limit
-    return steps * together * sum(examples) / len(sizes) * federation.model.trainable
+    return steps * together * sum(examples) / len(sizes) * parameters

@@ -18,6 +18,7 @@ from phalanx.engine.settings import LoopSettings
 from phalanx.promises import Promise, preprocess_of
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.runs.accounting import example_epsilons
+from phalanx.runs.engine_choice import by_rule, with_engine
 from phalanx.runs.models import ModelInputs, Served
 from phalanx.runs.plan import Run
 from phalanx.runs.preflight import preflight, untrainable
@@ -50,6 +51,8 @@ class Federation:
         data_dir: folder of the data sets; they are downloaded if not given.
         device: the torch device.
         executors: trains the clients of a round elsewhere, on CPUs; in this process if not given.
+        begun: has a training that names no engine get one by rule, and is the identity of the run that goes on, empty
+            if there is none. None: it gets the loop.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Federation:
         data_dir: Path | None = None,
         device: torch.device | str = "cpu",
         executors: ExecutorFactory | None = None,
+        begun: str | None = None,
     ) -> None:
         self.plan, self.device = plan, torch.device(device)
         if executors is not None and self.device.type != "cpu":
@@ -75,11 +79,11 @@ class Federation:
         self.train, self.test = (part.for_model(self.model.dtype).to(self.device) for part in (train, test))
         self.task = plan.task.fitted(self.train)
         rng = numpy_generator(plan.seed, "partition")
-        own, rest = self._reserved(len(train))
-        dealt_out = train.of(rest) if len(own) else train
+        self.reserved, rest = self._reserved(len(train))
+        dealt_out = train.of(rest) if len(self.reserved) else train
         parts = plan.partition.split(dealt_out.y, plan.clients, rng, dealt_out.owners)
         parts = [*parts, *self._beside(parts, len(dealt_out))]
-        self.parts = [rest[part] for part in parts] if len(own) else parts
+        self.parts = [rest[part] for part in parts] if len(self.reserved) else parts
         self.group = plan.groups.of(plan.clients) if plan.groups else (0,) * plan.population
         dealt = [self.train.of(part.to(self.device)) for part in self.parts]
         held = [self.seen(group, part) for group, part in zip(self.group, dealt, strict=True)]
@@ -97,15 +101,28 @@ class Federation:
         self.sitting_out = untrainable(self.model, dict(enumerate(self.data)), plan.seed)
         self.settings = LoopSettings(**{**plan.loop, "guard": plan.guard.excusing(self.sitting_out)})
         self.remarks = preflight(plan, self.train, self.test, self.task, self.model, sitting_out=self.sitting_out)
-        trainer = plan.training.trainer(self.model, self.task, plan.seed)
         self.few = self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device))
+        sizes = [len(held) for held in self.data]
+        first, *then = [plan] if begun is None else by_rule(plan, sizes, self.model.trainable, begun)
+        try:
+            self._train_as(first, executors)
+        except ValueError:
+            if not then:
+                raise
+            self._train_as(then[0], executors)
+
+    def _train_as(self, plan: Run, executors: ExecutorFactory | None) -> None:
+        """Make what trains the clients, and what depends on it, for the run with one of its engines."""
+        self.plan = plan
+        trainer = plan.training.trainer(self.model, self.task, plan.seed)
         trainer.try_out(self.few)
         compiled = plan.training.computed_by == "compiled"
         # Of networks without convolutions torch's evaluation is nearly as fast.
         self.network = CompiledNetwork(self.model) if compiled and self.model.convolutional else None
         epochs = plan.evaluation.local_epochs
         self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed, self.task) if epochs else None
-        self.reference = ServerTraining(trainer, self.train.of(own.to(self.device))) if len(own) else None
+        own = self.reserved.to(self.device)
+        self.reference = ServerTraining(trainer, self.train.of(own)) if len(own) else None
         self.transport = Simulation(
             plan.algorithm,
             trainer,
@@ -370,6 +387,21 @@ def names_of(parts: Sequence[Dataset], train: Dataset) -> list[str]:
 def _traced(**parts: Latency | Availability | None) -> dict[str, str]:
     """Return the fingerprints of the files that these parts of a run read."""
     return {name: found for name, part in parts.items() if part is not None and (found := part.fingerprint)}
+
+
+def can_begin(plan: Run, data_dir: Path | None = None, device: torch.device | str = "cpu") -> bool:
+    """Return whether the network, the task, the algorithm and the attack of a run go with its engine.
+
+    Raises:
+        InfeasibleError: the run could not begin with the loop either.
+        ValueError: the same, for a part that does not fit another.
+    """
+    try:
+        Federation(plan, data_dir, device)
+    except ValueError:
+        Federation(with_engine(plan, "loop"), data_dir, device)
+        return False
+    return True
 
 
 def withheld(plan: Run, client: int, held: Dataset) -> tuple[Dataset, Dataset]:

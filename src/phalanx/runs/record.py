@@ -316,6 +316,16 @@ def configuration_of(folder: Path) -> dict[str, Any]:
     return _read(inside(folder, CONFIG), "a run's configuration", _configuration)
 
 
+def summary_of(folder: Path) -> Summary:
+    """Return the summary in the folder of a run, which may not be that of its other files.
+
+    Raises:
+        OSError: there is none.
+        ValueError: it is damaged.
+    """
+    return _read(inside(folder, SUMMARY), "a run's summary", _summary)
+
+
 def _configuration(text: bytes) -> dict[str, Any]:
     return from_json(text, dict)
 

@@ -32,6 +32,7 @@ from phalanx.runs.checkpoint import (
     CheckpointWriter,
     Origin,
     Resumption,
+    begun_in,
     no_audit,
     peek,
     resumption,
@@ -328,7 +329,8 @@ def simulate(
     """Carry out a run in this process, on virtual time.
 
     Args:
-        plan: the run.
+        plan: the run. A `LocalSGD` of it that names no engine gets one by rule, from the run and its data alone; the
+            record names it. A run that goes on keeps the one that it began with.
         name: a readable name; made from the run if not given.
         folder: where run.json, history.jsonl, summary.json and the models go, in place of an older run's; nothing is
             written if not given, nor before the run has begun. If this run was begun there before, and stopped or
@@ -360,7 +362,8 @@ def simulate(
     """
     begun = time.perf_counter()
     folder, data_dir = None if folder is None else Path(folder), None if data_dir is None else Path(data_dir)
-    federation = Federation(plan, data_dir, device, executors)
+    federation = Federation(plan, data_dir, device, executors, begun="" if folder is None else begun_in(folder))
+    plan = federation.plan  # with its engine
     for remark in federation.remarks:
         if not remark.endswith(ACCEPTED):
             warnings.warn(remark, stacklevel=2)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from phalanx.training.local import LocalTrainer
 
 Engine = Literal["loop", "compiled"]
+DEFAULT: Engine = "loop"  # where none is named, and no rule chooses
 TRAINERS: dict[Engine, tuple[str, str]] = {  # the module and the class of each
     "loop": ("phalanx.training.sgd", "Trainer"),
     "compiled": ("phalanx.training.compiled.trainer", "CompiledTrainer"),

@@ -107,7 +107,7 @@ class PrivateSGD(LocalTraining):
         Raises:
             InfeasibleError: Opacus cannot separate the gradients of examples in this model, or buffers are averaged.
         """
-        if self.training.engine != "loop":
+        if self.training.engine not in (None, "loop"):
             warnings.warn(
                 f"Clients that train by PrivateSGD do so by Opacus: training.engine ({self.training.engine}) has no "
                 "effect.",

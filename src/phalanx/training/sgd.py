@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
@@ -20,9 +20,9 @@ from typing_extensions import override
 from phalanx.core import Correction, Pace, Vector
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
-from phalanx.fields import INFINITE, CheckedFields, NonNegativeFloat, PositiveFloat, PositiveInt
+from phalanx.fields import INFINITE, NULL_IS, CheckedFields, NonNegativeFloat, PositiveFloat, PositiveInt
 from phalanx.rng import borrowed, generator
-from phalanx.training.engines import Engine, trainer_of
+from phalanx.training.engines import DEFAULT, Engine, trainer_of
 from phalanx.training.gradient import Gradient
 from phalanx.training.local import CorrectableTrainer, LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.task import CLASSIFICATION, Task
@@ -94,7 +94,9 @@ class LocalSGD(LocalTraining):
             "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
         engine: what computes the training. "loop" takes any network. "compiled", a compiled loop with gradients written
             by hand, trains small networks several times as fast; results differ by rounding. It takes chains of
-            convolutions, 2x2 pooling, linear layers, ReLU, tanh and dropout, on the CPU.
+            convolutions, 2x2 pooling, linear layers, ReLU, tanh and dropout, on the CPU. Null: by rule in `simulate`
+            and `phalanx run`, compiled if the network has it and the examples of the whole run, times the parameters,
+            exceed 1e11; the loop everywhere else, as in studies and on real clients.
         precision: type in which products are computed: "float32", that of the model; or "bfloat16", where torch's
             autocast uses it, and compiled in convolutions.
     """
@@ -109,7 +111,7 @@ class LocalSGD(LocalTraining):
     weight_decay: NonNegativeFloat = 0.0
     clip_norm: Annotated[float, Meta(gt=0), INFINITE] | None = None
     proximal: NonNegativeFloat = 0.0
-    engine: Engine = "loop"
+    engine: Engine | None = field(default=None, metadata={NULL_IS: DEFAULT})
     precision: Precision = "float32"
 
     @override
@@ -132,7 +134,7 @@ class LocalSGD(LocalTraining):
     @property
     @override
     def computed_by(self) -> str:
-        return self.engine if type(self).trainer is LocalSGD.trainer else super().computed_by
+        return self.engine or DEFAULT if type(self).trainer is LocalSGD.trainer else super().computed_by
 
     @override
     def learning_rate(self, version: int) -> float:
@@ -154,7 +156,7 @@ class LocalSGD(LocalTraining):
 
     @override
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
-        return trainer_of(self.engine)(model, self, seed, task)
+        return trainer_of(self.engine or DEFAULT)(model, self, seed, task)
 
     @override
     def fine_tuning(self, epochs: int) -> LocalTraining:

@@ -18,7 +18,7 @@ from phalanx import Until, simulate
 from phalanx.data import MNIST, Dataset, FashionMNIST
 from phalanx.data.sources import Source
 from phalanx.experiments.papers.experiment import reproductions
-from phalanx.runs.engine_choice import with_engine
+from phalanx.runs.engine_choice import named, with_engine
 from phalanx.runs.provenance import conditions, parts, processor
 from phalanx.training import Evaluation
 
@@ -55,7 +55,7 @@ def runs():
         for name, experiment in found.experiments.items():
             for cell, plan in experiment.exhibit.runs("paper", 0).items():
                 if isinstance(plan.data, (MNIST, FashionMNIST)):
-                    every[f"{paper} {name}: {cell}"] = with_engine(plan, "compiled") if paper == "rffl" else plan
+                    every[f"{paper} {name}: {cell}"] = with_engine(plan, "compiled") if paper == "rffl" else named(plan)
     held, chosen = frozenset(), {}
     used = {name: parts(plan) for name, plan in every.items()}
     for _ in range(RUNS):
