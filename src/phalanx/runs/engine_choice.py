@@ -60,10 +60,11 @@ def by_rule(plan: Run, sizes: Sequence[int], parameters: int, begun: str) -> lis
         parameters: number of parameters that are trained.
         begun: identity of the run that is there already, which keeps its engine; empty if there is none.
     """
-    loop, compiled = named(plan), named(plan, "compiled")
-    if loop is plan or begun == loop.identity:
+    loop = named(plan)
+    if loop is plan or (begun and begun == loop.identity):
         return [loop]
-    return [compiled, loop] if begun == compiled.identity or _work(plan, sizes, parameters) > WORK else [loop]
+    compiled, much = named(plan, "compiled"), _work(plan, sizes, parameters) > WORK
+    return [compiled, loop] if much or (begun and begun == compiled.identity) else [loop]
 
 
 def _work(plan: Run, sizes: Sequence[int], parameters: int) -> float:
