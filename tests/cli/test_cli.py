@@ -18,6 +18,7 @@ from phalanx.experiments.run_events import Began
 from phalanx.experiments.shown.progress_display import Display
 from phalanx.runs import provenance
 from phalanx.runs.checkpoint import Checkpoint
+from phalanx.runs.engine_choice import named
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS
 from phalanx.runs.record import Record
@@ -97,7 +98,7 @@ def test_what_the_command_line_makes_is_the_value_that_python_makes(capsys, tmp_
     phalanx(capsys, "run --clients 3 --until.steps 1 --folder here")
     plan = Run(clients=3, until=Run().until.of(1))
     written = json.loads((tmp_path / "here" / "run.json").read_text())
-    assert written == json.loads(json.dumps(plan.config))
+    assert written == json.loads(json.dumps(named(plan).config))
     assert json.loads((tmp_path / "here" / "summary.json").read_text())["identity"] == plan.identity
 
 

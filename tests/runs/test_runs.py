@@ -17,6 +17,7 @@ from phalanx.core import InfeasibleError
 from phalanx.data import MNIST, Dirichlet, Shards
 from phalanx.engine.guard import Guard
 from phalanx.models import MLP, SattlerCNN, TorchModule
+from phalanx.runs.engine_choice import named
 from phalanx.runs.federation import Federation
 from phalanx.runs.models import ModelKeeper
 from phalanx.runs.record import Record, as_lines
@@ -308,7 +309,7 @@ def test_a_run_that_is_interrupted_leaves_a_record_and_the_error_goes_on(error, 
     record = Record.load(tmp_path)
     assert (record.summary.status, record.summary.error, record.summary.steps) == (status, says, 2)
     assert [line.step for line in record.history] == [0, 1, 2]
-    assert record.config == SHORT.config
+    assert record.config == named(SHORT).config
 
 
 def test_a_value_error_after_the_first_step_is_a_failure_with_a_record(tmp_path):

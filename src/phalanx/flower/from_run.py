@@ -18,6 +18,7 @@ from phalanx.flower.identity import Roster
 from phalanx.flower.served_models import hide
 from phalanx.flower.server import Coordinator
 from phalanx.rng import borrowed
+from phalanx.runs.engine_choice import named
 from phalanx.runs.federation import Federation, population
 from phalanx.runs.history import nothing
 from phalanx.runs.plan import Run
@@ -102,7 +103,7 @@ def coordinator_of(
             "measure": nothing if plan.algorithm.traits.remembers or plan.training.personalizes else made.measure,
             "training": plan.training,
             "name": plan.title,
-            "setup": plan.config,
+            "setup": named(plan).config,
             "known": partial(population, made),
             "inputs": made.inputs,
             "architecture": plan.model,
