@@ -3,6 +3,7 @@
 python benchmarks/training.py [--keep-freed-memory] [--threads 1] [--repeats 5]
 python benchmarks/training.py --layers          # GFLOP/s of each layer in the compiled loop, forward and backward
 python benchmarks/training.py --evaluation      # ms for 1,000 images: all at once, in parts, and compiled
+python benchmarks/training.py --texts           # the same of networks that begin with an embedding
 python benchmarks/training.py --accuracy        # of compiled training in both precisions, on Fashion-MNIST
 
 Both train one epoch with minibatches of one size, that of the paper for its networks.  "central" is the textbook loop:
@@ -68,6 +69,14 @@ NETWORKS: tuple[tuple[Model, tuple[int, ...], int, int], ...] = (  # shape of im
     (XuLyuMnistCNN(), GREY, 16, 3_000),
     (XuLyuCifarCNN(), COLOURED, 16, 3_000),
 )
+
+WORDS, SENTENCE = 20_000, 20  # words of a vocabulary, and of an example
+TEXTS = {
+    "embedding, flatten": GivenModule(
+        nn.Sequential(nn.Embedding(WORDS, 32), nn.Flatten(), nn.Linear(640, 64), nn.ReLU(), nn.Linear(64, CLASSES))
+    ),
+    "mean of embeddings": GivenModule(nn.Sequential(nn.EmbeddingBag(WORDS, 100), nn.Linear(100, CLASSES))),
+}
 
 GREY_GROUPS = GivenModule(
     nn.Sequential(
@@ -248,11 +257,27 @@ def epochs(options: argparse.Namespace) -> None:
         print(f"{type(model).__name__}, batches of {batch}: {', '.join(shown)}", flush=True)
 
 
+def texts(options: argparse.Namespace) -> None:
+    data = Dataset(torch.randint(WORDS, (1_200, SENTENCE)), torch.randint(CLASSES, (1_200,)), CLASSES)
+    print(f"torch {torch.__version__}, {options.threads} threads, load {os.getloadavg()[0]:.1f}; examples per second")
+    for (name, model), batch in product(TEXTS.items(), (16, 100)):
+        plain = LocalSGD(batch_size=batch, lr=0.01)
+        for way, recipe in {"a step": plain, "with momentum": replace(plain, momentum=0.9)}.items():
+            ways = {"loop": recipe, "compiled": replace(recipe, engine="compiled")}
+            for one in ways.values():
+                clients(model, data.of(torch.arange(PER_CLIENT)), one)  # what comes once
+            found = [[clients(model, data, one) for one in ways.values()] for _ in range(options.repeats)]
+            loop, compiled = (statistics.median(seen) for seen in zip(*found, strict=True))
+            ratio = statistics.median(ours / theirs for theirs, ours in found)
+            print(f"{name}, batches of {batch}, {way}: loop {loop:,.0f}, compiled {compiled:,.0f} ({ratio:.2f} times)")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep-freed-memory", action="store_true")
     parser.add_argument("--layers", action="store_true")
     parser.add_argument("--evaluation", action="store_true")
+    parser.add_argument("--texts", action="store_true")
     parser.add_argument("--accuracy", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
@@ -262,6 +287,8 @@ def main() -> None:
         keep_freed_memory()
     if options.accuracy:
         accuracy(ACCURACY.run("build/training", data_dir=os.environ.get("PHALANX_DATA")))
+    elif options.texts:
+        texts(options)
     elif options.layers:
         for model, shape, batch, _ in NETWORKS:
             for half in (False, True)[: 0 if isinstance(model, MLP) else 1 + kernels.BFLOAT16]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from phalanx import Run, Until, simulate
@@ -92,6 +93,20 @@ MODULES = {  # and the shape of their examples
         (3, 5, 7),
     ),
 }  # fmt: skip
+WORDS, LENGTH = 9, 5  # tokens that there are, and of an example
+TEXTS = {
+    "rows": lambda: nn.Sequential(nn.Embedding(WORDS, 3), nn.Flatten(), nn.Linear(15, 3)),
+    "whole vectors": lambda: nn.Sequential(
+        nn.Embedding(WORDS, 16, padding_idx=0), nn.Flatten(), nn.Linear(80, 16), nn.ReLU(), nn.Dropout(0.3),
+        nn.Linear(16, 3),
+    ),
+    "mean": lambda: nn.Sequential(nn.EmbeddingBag(WORDS, 4), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)),
+    "mean but padding": lambda: nn.Sequential(nn.EmbeddingBag(WORDS, 16, padding_idx=0), nn.Linear(16, 3)),
+    "sum": lambda: nn.Sequential(nn.EmbeddingBag(WORDS, 4, mode="sum"), nn.Linear(4, 3)),
+    "sum but padding": lambda: nn.Sequential(
+        nn.EmbeddingBag(WORDS, 4, mode="sum", padding_idx=-2), nn.Flatten(), nn.Linear(4, 3)
+    ),
+}  # fmt: skip
 LIBRARY = (  # models with a compiled form, and the shape of their examples
     (MLP((64,)), (1, 28, 28)),
     (MLP((30, 20), dropout=0.2, start="glorot"), (1, 28, 28)),
@@ -113,6 +128,12 @@ def more_than_layers():
     return module
 
 
+def shared_rows():
+    module = nn.Sequential(nn.EmbeddingBag(3, 3), nn.Linear(3, 3))
+    module[1].weight = module[0].weight
+    return module
+
+
 def clients(shape, dtype=torch.float64, sizes=SIZES):
     rng = torch.Generator().manual_seed(5)
     return [
@@ -121,9 +142,21 @@ def clients(shape, dtype=torch.float64, sizes=SIZES):
     ]
 
 
+def writers(sizes=SIZES):
+    """Clients with texts, in which tokens are repeated, and one of padding alone."""
+    rng = torch.Generator().manual_seed(6)
+    held = [
+        Dataset(torch.randint(WORDS, (n, LENGTH), generator=rng), torch.randint(3, (n,), generator=rng), 3)
+        for n in sizes
+    ]
+    for data in held:
+        data.x[::3, 2:], data.x[::7] = 0, 0
+    return held
+
+
 def trained(kind, module, recipe, held, *, corrected=False, bad=None):
     """Return the changes and losses of clients that train one after the other, by one trainer."""
-    dtype = held[0].x.dtype
+    dtype = held[0].x.dtype if held[0].x.is_floating_point() else torch.float64
     with borrowed(0, "model"):
         model = FlatModule(module().to(dtype))
     trainer, rng = kind(model, recipe, 3, CLASSIFICATION), torch.Generator().manual_seed(8)
@@ -149,6 +182,35 @@ def test_it_learns_what_autograd_learns(name, recipe):
         assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
         assert our_losses == pytest.approx(losses, rel=1e-9, nan_ok=True)
         assert ours.abs().max() > 1e-3, "something is learnt"
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=repr)
+@pytest.mark.parametrize("name", TEXTS)
+def test_it_learns_of_texts_what_autograd_learns(name, recipe):
+    for corrected in (False, True):
+        ours, our_losses = trained(CompiledTrainer, TEXTS[name], recipe, writers(), corrected=corrected)
+        theirs, losses = trained(Trainer, TEXTS[name], recipe, writers(), corrected=corrected)
+        assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+        assert our_losses == pytest.approx(losses, rel=1e-9, nan_ok=True)
+        assert ours[:, : WORDS * 3].abs().max() > 1e-5, "the embedding learns"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_step_on_texts_is_the_gradient_of_autograd(name):
+    (held,) = writers((12,))
+    with borrowed(0, "model"):
+        module = TEXTS[name]().double()
+    module.eval()
+    F.cross_entropy(module(held.x), held.y).backward()
+    expected = -torch.cat([p.grad.flatten() for p in module.parameters()])
+    model = FlatModule(nn.Sequential(*[part for part in module if not isinstance(part, nn.Dropout)]))
+    row = torch.full((model.size,), math.nan, dtype=torch.float64)
+    trainer = CompiledTrainer(model, LocalSGD(batch_size=12, lr=1.0), 0, CLASSIFICATION)
+    trainer.train(LocalTask(0, 0, 0, model.read(), row), held)
+    assert torch.allclose(row, expected, rtol=1e-9, atol=1e-12)
+    padding = module[0].padding_idx if hasattr(module[0], "padding_idx") else None
+    if padding is not None:
+        assert row[: module[0].weight.numel()].view_as(module[0].weight)[padding].eq(0).all(), "padding learns nothing"
 
 
 @pytest.mark.parametrize(("model", "shape"), LIBRARY, ids=repr)
@@ -222,6 +284,16 @@ def test_outputs_are_those_of_the_module_in_evaluation(name):
         for n in (1, PART, 2 * PART + 3):
             x = torch.randn(n, *shape, dtype=torch.float64)
             assert torch.allclose(network(x), model.outputs(x), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_outputs_of_texts_are_those_of_the_module(name):
+    model = FlatModule(TEXTS[name]().double().eval())
+    network = CompiledNetwork(model)
+    model.load(torch.randn(model.size, dtype=torch.float64))
+    for n in (1, PART, 2 * PART + 3):
+        (held,) = writers((n,))
+        assert torch.allclose(network(held.x), model.outputs(held.x), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(("model", "shape"), LIBRARY, ids=repr)
@@ -339,6 +411,18 @@ def test_a_gradient_of_zero_is_not_clipped():
         (more_than_layers(), "it trains parameters outside of its layers"),
         (nn.Linear(3, 2).half(), "in torch.float16"),
         (nn.Bilinear(2, 2, 2), "no Bilinear there"),
+        (nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 2)), "after an embedding without a Flatten between"),
+        (nn.Sequential(nn.Embedding(4, 3), nn.Flatten(), nn.Linear(4, 2)), "the sizes of its layers do not fit"),
+        (nn.Sequential(nn.EmbeddingBag(4, 3), nn.Linear(6, 2)), "the sizes of its layers do not fit"),
+        (nn.Sequential(nn.Embedding(4, 3), nn.Conv2d(1, 2, 3)), "a convolution comes after an embedding"),
+        (nn.Sequential(nn.Linear(4, 3), nn.Embedding(4, 3), nn.Linear(3, 2)), "no Embedding there"),
+        (nn.Sequential(nn.Flatten(), nn.Embedding(4, 3), nn.Linear(3, 2)), "no Embedding there"),
+        (nn.Sequential(nn.Embedding(4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(3, 2)), "no ReLU there"),
+        (nn.Sequential(nn.Embedding(4, 3, max_norm=1.0), nn.Flatten(), nn.Linear(3, 2)), "no Embedding there"),
+        (nn.Sequential(nn.Embedding(4, 3, scale_grad_by_freq=True), nn.Linear(3, 2)), "no Embedding there"),
+        (nn.Sequential(nn.EmbeddingBag(4, 3, mode="max"), nn.Linear(3, 2)), "no EmbeddingBag there"),
+        (nn.Sequential(nn.EmbeddingBag(4, 3).requires_grad_(False), nn.Linear(3, 2)), "an embedding is not trained"),
+        (shared_rows(), "it trains parameters outside of its layers"),
     ],
     ids=lambda value: "" if isinstance(value, str) else type(value).__name__,
 )
@@ -399,6 +483,25 @@ def test_examples_that_would_be_read_beyond_an_array_are_refused(x, y, message):
     trainer = CompiledTrainer(model, LocalSGD(batch_size=2), 0, CLASSIFICATION)
     with pytest.raises(ValueError, match=message):
         trainer.train(LocalTask(0, 0, 0, torch.zeros(model.size), torch.zeros(model.size)), data)
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "message"),
+    [
+        ("rows", torch.full((4, LENGTH), WORDS), r"Tokens must lie in 0\.\.8, the rows of the embedding, got 9\.\.9"),
+        ("mean", torch.full((4, LENGTH), -1), r"Tokens must lie in 0\.\.8.*got -1\.\.-1"),
+        ("rows", torch.zeros(4, LENGTH + 1).long(), r"takes 5 tokens for each example, got inputs of shape \(6,\)"),
+        ("mean", torch.zeros(4, 2, 2).long(), r"takes tokens for each example, got inputs of shape \(2, 2\)"),
+        ("mean", torch.zeros(4, 0).long(), r"got inputs of shape \(0,\)"),
+        ("rows", torch.zeros(4, LENGTH), r"takes inputs in torch.int64, as tokens are, got torch.float32"),
+    ],
+)
+def test_tokens_that_would_be_read_beyond_the_table_are_refused(name, x, message):
+    trainer, data = CompiledTrainer(FlatModule(TEXTS[name]()), LocalSGD(), 0, CLASSIFICATION), writers((4,))[0]
+    object.__setattr__(data, "x", x)
+    start = trainer.model.read()
+    with pytest.raises(ValueError, match=message):
+        trainer.train(LocalTask(0, 0, 0, start, start.clone()), data)
 
 
 @pytest.mark.parametrize("shape", [(2, 9), (1, 7, 9), (2, 7, 40), (2, 1, 1), (126,)])

@@ -272,10 +272,12 @@ def fits(layers: Sequence[Layer], dimensions: int) -> bool:
 
 
 def kernels_of(module: nn.Module) -> list[Layer] | None:
-    """Return the layers of a network with their gradients; None if `phalanx.training.network` does not read it."""
+    """Return the layers of a network with their gradients; None if it has others than those with kernels here."""
     try:
         parts = layers_of(module)
     except NoChainError:
+        return None
+    if not MADE.keys() >= {*map(type, parts)}:
         return None
     found = list[Layer]()
     for part in parts:

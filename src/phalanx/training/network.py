@@ -7,7 +7,7 @@ from torch import nn
 
 Trained = nn.Linear | nn.Conv2d  # layers with parameters
 UNUSUAL = "a convolution has strides, groups, dilation or another padding than zeros on all sides alike"
-KNOWN = "convolutions, 2x2 pooling, linear layers, ReLU, tanh and dropout"
+KNOWN = "embeddings, convolutions, 2x2 pooling, linear layers, ReLU, tanh and dropout"
 
 
 class NoChainError(ValueError):
@@ -56,6 +56,15 @@ def _check_convolution(part: nn.Conv2d) -> None:
         raise NoChainError(UNUSUAL)
 
 
+def _check_embedding(part: Any) -> None:
+    """Check that a layer looks up trained rows as they are, and at most adds them up."""
+    usual = part.max_norm is None and not part.scale_grad_by_freq and not part.sparse
+    if not usual or getattr(part, "mode", "sum") == "max" or getattr(part, "include_last_offset", False):
+        raise misfit(part)
+    if not part.weight.requires_grad:
+        raise NoChainError("an embedding is not trained")
+
+
 def _check_pooling(part: Any) -> None:
     """Check that a layer takes the maximum over 2x2 pixels that do not overlap."""
     sides = {(side, side) if isinstance(side, int) else tuple(side) for side in (part.kernel_size, part.stride)}
@@ -81,6 +90,8 @@ def _accept(_: nn.Module) -> None:
 LAYERS: dict[type, Callable[[Any], None]] = {  # what each kind of layer must be
     nn.Linear: _check_trained,
     nn.Conv2d: _check_convolution,
+    nn.Embedding: _check_embedding,
+    nn.EmbeddingBag: _check_embedding,
     nn.MaxPool2d: _check_pooling,
     nn.Dropout: _check_dropout,
     nn.Dropout2d: _check_dropout,

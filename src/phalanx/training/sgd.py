@@ -94,9 +94,9 @@ class LocalSGD(LocalTraining):
             "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
         engine: what computes the training. "loop" takes any network. "compiled", a compiled loop with gradients written
             by hand, trains small networks several times as fast; results differ by rounding. It takes chains of
-            convolutions, 2x2 pooling, linear layers, ReLU, tanh and dropout, on the CPU. Null: by rule in `simulate`
-            and `phalanx run`, compiled if the network has it and the examples of the whole run, times the parameters,
-            exceed 1e11; the loop everywhere else, as in studies and on real clients.
+            convolutions, 2x2 pooling, linear layers, ReLU, tanh and dropout, on the CPU, and an embedding before them.
+            Null: by rule in `simulate` and `phalanx run`, compiled if the network has it and the examples of the whole
+            run, times the parameters, exceed 1e11; the loop everywhere else, as in studies and on real clients.
         precision: type in which products are computed: "float32", that of the model; or "bfloat16", where torch's
             autocast uses it, and compiled in convolutions.
     """

@@ -1,4 +1,7 @@
-"""Networks that have a compiled form: chains of layers, each trained layer with what follows it."""
+"""Networks that have a compiled form: chains of layers, each trained layer with what follows it.
+
+Before the first one there may be an embedding of tokens.
+"""
 
 from dataclasses import dataclass
 from math import prod
@@ -6,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from phalanx.training.compiled.chain_kernels import NO_ACTIVATION, RELU, TANH
+from phalanx.training.compiled.chain_kernels import IN_TURN, MEAN, NO_ACTIVATION, RELU, SUMMED, TANH
 from phalanx.training.network import UNUSUAL, NoChainError, Trained, layers_of, misfit
 from phalanx.training.vector import FlatModule
 
@@ -62,6 +65,34 @@ class Stage:
         return height, width
 
 
+@dataclass
+class Lookup:
+    """The rows of a table that stand for tokens, before the first stage: one after the other, or their sum or mean.
+
+    Args:
+        part: the layer.
+        weight: where its rows begin in the values of the model.
+    """
+
+    part: nn.Embedding | nn.EmbeddingBag
+    weight: int
+
+    @property
+    def width(self) -> int:
+        """The number of numbers in a row."""
+        return self.part.weight.shape[1]
+
+    @property
+    def way(self) -> int:
+        """How the rows of an example are put together; see `phalanx.training.compiled.chain_kernels`."""
+        return {"sum": SUMMED, "mean": MEAN}[self.part.mode] if isinstance(self.part, nn.EmbeddingBag) else IN_TURN
+
+    def table(self, tokens: int) -> tuple[int, ...]:
+        """Return the settings of `chain_kernels`, for examples of so many tokens."""
+        left_out = -1 if self.part.padding_idx is None else self.part.padding_idx
+        return self.weight, len(self.part.weight), self.width, tokens, self.way, left_out
+
+
 class NetworkChain:
     """The stages of a network.
 
@@ -71,6 +102,7 @@ class NetworkChain:
 
     def __init__(self, model: FlatModule) -> None:
         self.stages = list[Stage]()
+        self.lookup: Lookup | None = None
         self.flat = False  # whether there is a `Flatten`
         self.why = self._read(model)  # why there is no compiled form, as the end of a sentence; "" if there is one
 
@@ -82,10 +114,15 @@ class NetworkChain:
     def wanted(self) -> str:
         """Return what an example must be, as the object of a sentence."""
         first = self.stages[0]
+        if (lookup := self.lookup) is not None:
+            return "tokens" if lookup.way != IN_TURN else f"{first.inputs // lookup.width} tokens"
         return f"images of {first.inputs} channels that fit it" if any(first.filters) else f"{first.inputs} numbers"
 
     def takes(self, shape: tuple[int, ...]) -> bool:
         """Return whether examples of this shape fit."""
+        if (lookup := self.lookup) is not None:
+            bag = lookup.way != IN_TURN
+            return (bag and len(shape) == 1 and shape[0] > 0) or shape == (self.stages[0].inputs // lookup.width,)
         images = [stage for stage in self.stages if any(stage.filters)]
         if not images:
             return len(shape) >= 1 and (len(shape) == 1 or self.flat) and prod(shape) == self.stages[0].inputs
@@ -108,7 +145,8 @@ class NetworkChain:
             return str(error)
         if not self.stages or any(self.stages[-1].filters):
             return "its last layer is not linear"
-        if sum(p.numel() for stage in self.stages for p in stage.part.parameters()) != model.trainable:
+        parts = [*self.stages, *filter(None, [self.lookup])]
+        if sum(p.numel() for stage in parts for p in stage.part.parameters()) != model.trainable:
             return "it trains parameters outside of its layers"
         return ""
 
@@ -119,7 +157,10 @@ class NetworkChain:
             return
         kind, last, fits = type(part), self.stages[-1] if self.stages else None, False
         image = last is not None and any(last.filters) and not self.flat
-        if kind is nn.Flatten:
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag):
+            fits = not (self.lookup or self.flat or last)
+            self.lookup = Lookup(part, _begin(part.weight, model))
+        elif kind is nn.Flatten:
             fits = not self.flat and (last is None or image)
             self.flat = True
         elif last is not None and kind in ACTIVATIONS:
@@ -146,17 +187,28 @@ class NetworkChain:
         elif any({stage.weight, stage.bias} & {other.weight, other.bias} for other in self.stages):
             why = "two layers share parameters"
         elif isinstance(part, nn.Conv2d):
-            if self.flat or (before and not images):
+            if self.lookup:
+                why = "a convolution comes after an embedding"
+            elif self.flat or (before and not images):
                 why = "a convolution comes after a linear layer"
             elif not _usual(part):
                 why = UNUSUAL
         elif images and not self.flat:
             why = "a linear layer comes after a convolution without a Flatten between"
+        elif self.lookup and not before:
+            why = self._misfit_of(self.lookup, stage.inputs)
         if why:
             raise NoChainError(why)
         if before and before.whole:
             before.noise = stage.inputs
         self.stages.append(stage)
+
+    def _misfit_of(self, lookup: Lookup, inputs: int) -> str:
+        """Return why a first linear layer of so many inputs cannot follow an embedding; empty if it can."""
+        if lookup.way == IN_TURN and not self.flat:
+            return "a linear layer comes after an embedding without a Flatten between"
+        fits = not inputs % lookup.width if lookup.way == IN_TURN else inputs == lookup.width
+        return "" if fits else "the sizes of its layers do not fit, or are 0"
 
 
 def _usual(part: nn.Conv2d) -> bool:

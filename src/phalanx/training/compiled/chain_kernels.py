@@ -14,6 +14,9 @@ In bfloat16 a convolution's inputs, filters and gradients are rounded to it, and
 numbers, whose products are added to a sum in float32 by one instruction.  Pairs are of two neighbouring channels where
 channels are summed over, and of two neighbouring numbers of a run where runs are.  All else remains in float32.
 
+Before the first layer an embedding may look up rows of a table for the tokens of an example.  Its gradient is none but
+of these rows: if the gradient alone is a step, only these are read and written.
+
 A first linear layer, which has most of the arithmetic of a perceptron, reads the examples where they lie in the data,
 by the same tiles, and without a copy; the other linear layers are products of torch's own BLAS.
 
@@ -36,6 +39,7 @@ from phalanx.numerics.blas_kernels import A_TURNED, B_TURNED, PLAIN, multiply
 from phalanx.numerics.kernels import BYTES, WIDE, _named, _vector, compiled, reordered, unchecked
 
 NO_ACTIVATION, RELU, TANH = 0, 1, 2
+IN_TURN, SUMMED, MEAN = 0, 1, 2  # how the rows of an example's tokens are put together
 # Numba compiles a function again for each literal number that it is given; these are none.
 ZERO, ONE, NO_START = np.int64(0), np.int64(1), np.int64(-1)
 
@@ -293,8 +297,9 @@ def _add_dots(z, at, by_filter, z_row, count, x, shift, x_row, table, first, tap
 @no_type_check
 @compiled
 def train(
-    address, table, taps, values, gradient, x, y, order, size, count, lr, clip, decay, proximal, received, added, pull,
-    momentum, velocity, shape, pad, noise, outputs, backward, which, scratch, offsets, begun, halves,
+    address, table, taps, values, gradient, x, tokens, lookup, y, order, size, count, lr, clip, decay, proximal,
+    received, added, pull, momentum, velocity, shape, pad, noise, outputs, backward, which, scratch, offsets, begun,
+    halves,
 ):  # fmt: skip
     """Train in place, and return the sum of the losses of the first epoch, and whether all labels are known.
 
@@ -305,7 +310,11 @@ def train(
             inputs of the layer, for minibatches of one example. In bfloat16 those of each pair of channels follow.
         values: (d,), all parameters.
         gradient: (d,), room for their gradient.
-        x: (n * channels * height * width,), examples, one after the other.
+        x: (n * channels * height * width,), examples, one after the other; empty if they are tokens.
+        tokens: None, or (n * tokens of an example,), int64, which the table of an embedding has.
+        lookup: of the embedding where its table begins in the values, its rows, their width, the number of tokens of an
+            example, how their rows are put together, and the token that is left out of gradients, sums and means, or
+            -1; any array if there is none.
         y: (n,), int64, their labels.
         order: (epochs * n,), examples in the order of training.
         size: examples of a minibatch; the last one of an epoch may have fewer.
@@ -339,7 +348,7 @@ def train(
     # If the gradient alone is a step, layers take it as soon as they have it.
     direct = clip == math.inf and decay == 0 and proximal == 0 and momentum == 0 and len(added) == 0
     step = lr if direct else 0.0
-    in_rows = read_in_rows(table[0], values.itemsize)
+    in_rows = tokens is None and read_in_rows(table[0], values.itemsize)
     end = 0
     for _ in range(count):
         begin, end = end, min(end + size, (end // held + 1) * held)
@@ -348,8 +357,9 @@ def train(
             m = len(chosen)
             backward[: _clear(table, taps, classes, m, outputs, offsets)] = 0
         now = drawn = _forward(
-            address, table, values, x, chosen, shape, pad, noise, drawn, outputs, which, scratch, offsets, begun, halves
-        )
+            address, table, values, x, tokens, lookup, chosen, shape, pad, noise, drawn, outputs, which, scratch,
+            offsets, begun, halves,
+        )  # fmt: skip
         at = _end(table, last, m)
         z, g = outputs[at : at + m * classes], backward[at : at + m * classes]
         loss = _cross_entropies(z, y, chosen, classes, g)
@@ -367,9 +377,13 @@ def train(
             else:
                 _undo_apply(row, outputs, backward, to, m, noise, now)
                 if number or not in_rows:
-                    _apply_back(address, row, number > 0, values, gradient, outputs, backward, at, to, m, step)
+                    further = number > 0 or tokens is not None
+                    _apply_back(address, row, further, values, gradient, outputs, backward, at, to, m, step)
                 else:
                     _apply_to_rows_back(row, values if direct else gradient, x, chosen, begun, backward, to, step)
+        if tokens is not None:
+            at = _begin(table[0], 0, m)
+            _look_up_back(tokens, lookup, chosen, backward[at:], values if direct else gradient, step)
         if not direct:
             _descend(
                 values[: len(gradient)], gradient, lr, clip, decay, proximal, received, added, pull, momentum, velocity
@@ -380,7 +394,8 @@ def train(
 @no_type_check
 @compiled
 def predict(
-    address, table, taps, values, x, order, size, shape, pad, noise, outputs, which, scratch, offsets, begun, scores
+    address, table, taps, values, x, tokens, lookup, order, size, shape, pad, noise, outputs, which, scratch, offsets,
+    begun, scores,
 ):  # fmt: skip
     """Write the scores of examples, of one after the other; the arguments are those of `train`, without dropout."""
     m, last = ZERO, len(table) - 1
@@ -391,8 +406,9 @@ def predict(
             m = len(chosen)
             _clear(table, taps, classes, m, outputs, offsets)
         _forward(
-            address, table, values, x, chosen, shape, pad, noise, ZERO, outputs, which, scratch, offsets, begun, None
-        )
+            address, table, values, x, tokens, lookup, chosen, shape, pad, noise, ZERO, outputs, which, scratch,
+            offsets, begun, None,
+        )  # fmt: skip
         at = _end(table, last, m)
         for n in range(m):
             for c in range(classes):
@@ -414,11 +430,14 @@ def _clear(table, taps, classes, m, outputs, offsets):
 @no_type_check
 @compiled
 def _forward(
-    address, table, values, x, chosen, shape, pad, noise, now, outputs, which, scratch, offsets, begun, halves
+    address, table, values, x, tokens, lookup, chosen, shape, pad, noise, now, outputs, which, scratch, offsets, begun,
+    halves,
 ):  # fmt: skip
     """Write the outputs of all layers for a minibatch, and return where the factors of dropout for the next one are."""
-    in_rows, m = read_in_rows(table[0], values.itemsize), len(chosen)
-    if not in_rows:
+    in_rows, m = tokens is None and read_in_rows(table[0], values.itemsize), len(chosen)
+    if tokens is not None:
+        _look_up(tokens, lookup, chosen, values, outputs[_begin(table[0], 0, m) :])
+    elif not in_rows:
         _gather(x, chosen, shape, pad, outputs[_begin(table[0], 0, m) :])
     for number in range(len(table)):
         row = table[number]
@@ -471,6 +490,58 @@ def _gather(x, chosen, shape, pad, target):
                     target[to + n] = x[chosen[n] * count + e]
                 to += m
                 e += 1
+
+
+@no_type_check
+@compiled
+def _look_up(tokens, lookup, chosen, values, target):
+    """Write the rows of the tokens of the chosen examples, one next to the other for each number."""
+    at, _, width, length, way, left_out = lookup
+    m = len(chosen)
+    if way != IN_TURN:
+        target[: width * m] = 0
+    for n in range(m):
+        begin, share = chosen[n] * length, _share(tokens, lookup, chosen[n], values)
+        for k in range(length):
+            token, to = tokens[begin + k], k * width * m + n if way == IN_TURN else n
+            fro = at + token * width
+            if way == IN_TURN:
+                for e in range(width):
+                    target[to + e * m] = values[fro + e]
+            elif token != left_out:
+                for e in range(width):
+                    target[to + e * m] += share * values[fro + e]
+
+
+@no_type_check
+@compiled
+def _look_up_back(tokens, lookup, chosen, g, target, lr):
+    """Write the gradient by the rows of an embedding, or take a step by it with a learning rate."""
+    at, rows, width, length, way, left_out = lookup
+    m = len(chosen)
+    if not lr:
+        target[at : at + rows * width] = 0
+    for n in range(m):
+        begin, share = chosen[n] * length, _share(tokens, lookup, chosen[n], target)
+        factor = share * target.dtype.type(-lr if lr else 1.0)
+        for k in range(length):
+            token, fro = tokens[begin + k], k * width * m + n if way == IN_TURN else n
+            to = at + token * width
+            if token != left_out:
+                for e in range(width):
+                    target[to + e] += factor * g[fro + e * m]
+
+
+@no_type_check
+@compiled
+def _share(tokens, lookup, example, values):
+    """Return the factor of the rows of an example: 1, or in a mean 1 / the number of tokens that are not left out."""
+    length, one, counted = lookup[3], values.dtype.type(1), ZERO
+    if lookup[4] != MEAN:
+        return one
+    for k in range(example * length, (example + 1) * length):
+        counted += tokens[k] != lookup[5]
+    return one / values.dtype.type(max(counted, ONE))
 
 
 @no_type_check

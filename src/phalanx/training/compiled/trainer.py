@@ -65,8 +65,8 @@ class CompiledNetwork:
         self._room.predict(self.gemm, self._values, examples, scores.numpy())
         return scores
 
-    def examples(self, x: Inputs) -> tuple[NDArray[np.floating], tuple[int, ...]]:
-        """Return the numbers of some inputs, one example after the other, and the shape of an example.
+    def examples(self, x: Inputs) -> tuple[NDArray[Any], tuple[int, ...]]:
+        """Return the numbers or tokens of some inputs, one example after the other, and the shape of an example.
 
         Raises:
             ValueError: the network does not take them.
@@ -75,12 +75,19 @@ class CompiledNetwork:
         if not isinstance(x, Tensor) or not fits:
             got = f"of shape {tuple(x.shape[1:])}" if isinstance(x, Tensor) else "that are several tensors"
             raise ValueError(f"The first layer takes {self.chain.wanted()} for each example, got inputs {got}.")
-        if x.dtype != self.model.dtype:
-            raise ValueError(f"Compiled training takes inputs in {self.model.dtype}, as the model is, got {x.dtype}.")
+        lookup = self.chain.lookup
+        wanted, why = (self.model.dtype, "as the model is") if lookup is None else (torch.int64, "as tokens are")
+        if x.dtype != wanted:
+            raise ValueError(f"Compiled training takes inputs in {wanted}, {why}, got {x.dtype}.")
+        if lookup is not None and len(x) and not 0 <= int(x.min()) <= int(x.max()) < len(lookup.part.weight):
+            raise ValueError(
+                f"Tokens must lie in 0..{len(lookup.part.weight) - 1}, the rows of the embedding, got "
+                f"{int(x.min())}..{int(x.max())}."
+            )
         if _has_any_global_hook():  # type: ignore[no-untyped-call]  # of all modules, which may have come since
             raise ValueError("Torch has hooks of all modules, which compiled training leaves out. Remove them.")
         self._shape = x.shape[1:]
-        found: NDArray[np.floating] = x.detach().reshape(-1).numpy()
+        found: NDArray[Any] = x.detach().reshape(-1).numpy()
         return found, tuple(self._shape)
 
 
@@ -149,9 +156,9 @@ class CompiledTrainer(CorrectableTrainer):
         if self._room is None or not self._room.fits(shape, size):
             self._room = Room(self._chain, shape, size, self._none.dtype, half=self._half)
         settings = (
-            x, data.y.numpy(), self._order(task, len(data)), size, count, recipe.learning_rate(task.version),
-            recipe.clip_norm or math.inf, recipe.weight_decay, recipe.proximal, self._received, added, pull,
-            recipe.momentum, self._velocity,
+            *self._room.read(x, self._values), data.y.numpy(), self._order(task, len(data)), size, count,
+            recipe.learning_rate(task.version), recipe.clip_norm or math.inf, recipe.weight_decay, recipe.proximal,
+            self._received, added, pull, recipe.momentum, self._velocity,
         )  # fmt: skip
         noise = self._noise(task, len(data))
         total, known = self._room.train(self._network.gemm, self._values, self._gradient, settings, noise)
@@ -199,6 +206,7 @@ class Room:
     ) -> None:
         self.shape, self.size = shape, size
         first, images = chain.stages[0], any(chain.stages[0].filters)
+        self._lookup = None if chain.lookup is None else np.array(chain.lookup.table(shape[0]), np.int64)
         self._pad, self._example = first.padding, np.array(shape if images else (first.inputs, 1, 1), np.int64)
         rows, taps, at, which, scratch, largest = list[list[int]](), [np.empty((0, 2), np.int64)], 0, 0, 0, 0
         height, width = shape[1:] if images else (1, 1)
@@ -239,6 +247,10 @@ class Room:
         sizes = {np.uint32: (pairs, filters, scratch + BEYOND), np.uint16: (single, scratch + BEYOND)}
         self._halves = tuple(np.zeros(n, number) for number in sizes for n in sizes[number]) if half else None
 
+    def read(self, x: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any]]:
+        """Return the examples as the kernels take them: numbers, tokens and how these are looked up."""
+        return (x, None, self._begun) if self._lookup is None else (values[:0], x, self._lookup)
+
     def fits(self, shape: tuple[int, ...], size: int) -> bool:
         """Return whether there is room for a minibatch of so many examples of a shape."""
         return self.shape == shape and self.size >= size
@@ -257,8 +269,9 @@ class Room:
     def predict(self, address: int, values: NDArray[Any], x: NDArray[Any], scores: NDArray[Any]) -> None:
         """Write the scores of examples; see `kernels.predict`."""
         kernels.predict(
-            address, self._still, self._taps, values, x, np.arange(len(scores)), self.size, self._example, self._pad,
-            values[:0], self._outputs, self._which, self._scratch, self._offsets, self._begun, scores,
+            address, self._still, self._taps, values, *self.read(x, values), np.arange(len(scores)), self.size,
+            self._example, self._pad, values[:0], self._outputs, self._which, self._scratch, self._offsets, self._begun,
+            scores,
         )  # fmt: skip
 
 
