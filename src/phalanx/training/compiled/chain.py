@@ -145,8 +145,9 @@ class NetworkChain:
             return str(error)
         if not self.stages or any(self.stages[-1].filters):
             return "its last layer is not linear"
-        parts = [*self.stages, *filter(None, [self.lookup])]
-        if sum(p.numel() for stage in parts for p in stage.part.parameters()) != model.trainable:
+        parts: list[nn.Module] = [stage.part for stage in self.stages]
+        parts += [self.lookup.part] if self.lookup else []
+        if sum(p.numel() for part in parts for p in part.parameters()) != model.trainable:
             return "it trains parameters outside of its layers"
         return ""
 
