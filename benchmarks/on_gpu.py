@@ -2,6 +2,7 @@
 
 python benchmarks/on_gpu.py bits      runs of nine algorithms: twice, stopped and gone on, and against the CPU
 python benchmarks/on_gpu.py together  clients one by one, by torch.func all at once, and that as a CUDA graph
+python benchmarks/on_gpu.py differ    gradients by torch.func against those of one client at a time; on a CPU
 """
 
 import sys
@@ -116,6 +117,20 @@ def at_once(model: Model, x: Tensor, y: Tensor, batch: int, *, graph: bool, rate
     return train
 
 
+def differ(clients: int = 10, batch: int = 16) -> None:
+    """Print whether gradients of perceptrons have the same bits, and by how much of the largest entry they differ."""
+    module, loss = MLP((512,)).build((1, 28, 28), 10), nn.CrossEntropyLoss()
+    x, y = torch.randn(clients, batch, 1, 28, 28), torch.randint(0, 10, (clients, batch))
+    gradient = vmap(grad(lambda p, a, b: loss(functional_call(module, p, (a,)), b)), in_dims=(None, 0, 0))
+    found = [*gradient(dict(module.named_parameters()), x, y).values()]
+    far = 0.0
+    for k in range(clients):
+        alone = torch.autograd.grad(loss(module(x[k]), y[k]), [*module.parameters()])
+        both = [(a[k].detach(), b) for a, b in zip(found, alone, strict=True)]
+        far = max(far, *(((a - b).abs().max() / b.abs().max()).item() for a, b in both))
+    print(f"The same bits {far == 0}; within {far:.1g}")
+
+
 def best(what: Callable[[], None]) -> float:
     """Return the least seconds of three, after one that is not counted."""
     seconds = []
@@ -128,4 +143,4 @@ def best(what: Callable[[], None]) -> float:
 
 
 if __name__ == "__main__":
-    {"bits": bits, "together": together}[sys.argv[1]]()
+    {"bits": bits, "together": together, "differ": differ}[sys.argv[1]]()
