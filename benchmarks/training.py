@@ -3,7 +3,7 @@
 python benchmarks/training.py [--keep-freed-memory] [--threads 1] [--repeats 5]
 python benchmarks/training.py --layers          # GFLOP/s of each layer in the compiled loop, forward and backward
 python benchmarks/training.py --evaluation      # ms for 1,000 images: all at once, in parts, and compiled
-python benchmarks/training.py --texts           # the same of networks that begin with an embedding
+python benchmarks/training.py --texts           # loop and compiled, of networks that begin with an embedding
 python benchmarks/training.py --accuracy        # of compiled training in both precisions, on Fashion-MNIST
 
 Both train one epoch with minibatches of one size, that of the paper for its networks.  "central" is the textbook loop:
