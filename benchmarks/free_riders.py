@@ -118,7 +118,7 @@ class Back(Remembering):
     until it has them.  In a pair it compares its download with that of the other attacker.
     """
 
-    traits: ClassVar[AttackTraits] = AttackTraits(omniscient=True, remembers=True)
+    traits: ClassVar[AttackTraits] = AttackTraits(omniscient=True)
     turns: int = 6
     of: tuple[int, ...] = ()
     paired: bool = False

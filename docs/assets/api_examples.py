@@ -157,9 +157,11 @@ def _algorithm(kind: Any, name: str, made: str) -> str:
 
 def _attack(kind: Any, name: str, made: str) -> str:
     from phalanx.attacks import Attack
+    from phalanx.attacks.attack import HOOKS
 
     def own(method: str) -> bool:
-        return getattr(kind, method) is not getattr(Attack, method)
+        base = HOOKS.get(method, Attack)
+        return issubclass(kind, base) and getattr(kind, method) is not getattr(base, method)
 
     if own("train"):
         return (f"plan = Run(attack={made}, byzantine=3, clients=10, model=MLP(), until=Until(steps=2))\n"
@@ -189,7 +191,7 @@ def _attack(kind: Any, name: str, made: str) -> str:
             "own = Update(9, 6, torch.zeros(3), torch.tensor([0.9, 2.1, 3.0]), previous=torch.full((3,), -0.1))",
             "known = Knowledge(honest, frozenset({9}), (0, 1, 2, 3), (own,), Krum(f=1))" if kind.__name__ == "FangKrum"
             else "known = Knowledge(honest, frozenset({9}), (0, 1, 2, 3), (own,), Median())",
-            "sent = attack.part(Role(9, 6, (9,))).respond(own, known, torch.Generator().manual_seed(0)).delta",
+            "sent = attack.forge(own, known, torch.Generator().manual_seed(0))",
             "[round(x, 2) for x in sent.tolist()]",
         ]  # fmt: skip
     return "\n".join(lines)

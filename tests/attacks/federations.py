@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from phalanx.attacks import Attack, Knowledge, Update
+from phalanx.attacks.attack import respond
 from phalanx.rng import generator
 
 
@@ -35,8 +36,9 @@ def cloud(h: int = 12, d: int = 20, b: int = 4, seed: int = 3, **fields: object)
 
 def sent(attack: Attack, knowledge: Knowledge, seed: int = 0) -> torch.Tensor:
     """What each attacker sends; (b, d)."""
-    shown = knowledge if attack.traits.omniscient else None
-    return torch.stack([attack.forge(u, shown, generator(seed, "attack", u.client)) for u in knowledge.colluders])
+    return torch.stack(
+        [respond(attack, u, knowledge, generator(seed, "attack", u.client)).delta for u in knowledge.colluders]
+    )
 
 
 def aggregate(attack: Attack, knowledge: Knowledge) -> torch.Tensor:

@@ -44,6 +44,7 @@ from phalanx.attacks import (
     NoiseInputs,
     NonFinite,
     OnCredit,
+    OwnTraining,
     PoisonedFL,
     ProjectedTraining,
     RandomFreeRider,
@@ -62,6 +63,9 @@ from phalanx.attacks import (
     Together,
     Update,
 )
+from phalanx.attacks.attack import HOOKS
+from phalanx.attacks.data import goal, poison
+from phalanx.attacks.size import reported_size
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.rng import generator
@@ -194,10 +198,10 @@ def test_attacks_leave_alone_what_they_do_not_attack(attack):
     parts = {type(a) for a in ([attack.first, attack.second] if isinstance(attack, Together) else [attack])}
     honest = images()
     if not parts & {type(a) for a in ON_SIZE}:
-        assert attack.reported_size(7) == 7
+        assert reported_size(attack, 7) == 7
     if not parts & {type(a) for a in ON_DATA}:
-        assert attack.poison(honest, rng()) is honest
-        assert attack.goal(honest) is None
+        assert poison(attack, honest, rng()) is honest
+        assert goal(attack, honest) is None
     if parts <= {type(a) for a in ON_DATA + ON_SIZE} | {Attack}:
         assert attack.forge(UPDATE, None, rng()) is DELTA
         assert not attack.traits.omniscient
@@ -390,7 +394,21 @@ def test_an_attack_of_ones_own_that_colludes():
 
 
 def test_an_attack_is_called_by_few_names():
-    """What it only declares is in `traits`."""
-    public = {name for name in vars(Attack) if not name.startswith("_")}
-    assert {name for name in public if isinstance(vars(Attack)[name], property)} == {"traits"}
-    assert len(public) <= 12
+    """What it only declares is in `traits`; what else it does is asked of a base with at most two names."""
+    assert {name for name in vars(Attack) if not name.startswith("_")} == {"traits", "forge"}
+    for base in HOOKS.values():
+        own = {name for name in vars(base) if not name.startswith("_")} - {"traits", "forge"}
+        assert 1 <= len(own) <= (5 if base is OwnTraining else 2)  # with its two fields
+        assert inspect.isabstract(base)
+        assert base.__name__ in attacks.__all__
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("inherited", [False, True])
+def test_a_hook_without_its_base_is_refused_since_nothing_would_call_it(hook, inherited):
+    base = HOOKS[hook]
+    mixin = type("Mixin", (), {hook: lambda *_: None})
+    with pytest.raises(TypeError, match=rf"Mine.{hook} would not be called.*: class Mine\({base.__name__}\)"):
+        type("Mine", (mixin, Attack) if inherited else (Attack,), {} if inherited else {hook: lambda *_: None})
+    type("Mine", (base,), {hook: lambda *_: None})
+    type("Mine", (Attack,), {hook: 1.0, "__annotations__": {hook: float}})  # a field of this name is no hook

@@ -31,8 +31,9 @@ from phalanx.attacks import (
     SignFlip,
     Sybils,
     Together,
+    Training,
 )
-from phalanx.attacks.attack import HONEST
+from phalanx.attacks.attack import HONEST, each, part
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
 
@@ -119,9 +120,9 @@ def test_each_attacker_knows_who_it_is():
     role = Role(7, 3, (2, 7, 9))
     assert role.rank == 1
     whole = Together(DistributedBackdoor(), Scheduled(SignFlip(), start=4))
-    assert whole.part(role) == Together(DistributedBackdoor(piece=1), HONEST)
-    assert whole.part(Role(9, 4, (2, 7, 9))) == Together(DistributedBackdoor(piece=2), SignFlip())
-    assert Together(LabelShift(), SignFlip()).part(role) == Together(LabelShift(), SignFlip())
+    assert part(whole, role) == Together(DistributedBackdoor(piece=1), HONEST)
+    assert part(whole, Role(9, 4, (2, 7, 9))) == Together(DistributedBackdoor(piece=2), SignFlip())
+    assert part(Together(LabelShift(), SignFlip()), role) == Together(LabelShift(), SignFlip())
 
 
 def test_sybils_are_all_the_same():
@@ -212,7 +213,7 @@ def test_otherwise_is_the_attack_of_all_other_versions():
     schedule = Scheduled(Together(Mimic(0), Rescale(-1.0)), start=2, otherwise=Mimic(0))
     assert [schedule.part(Role(4, v, (4, 5))) for v in (1, 2)] == [Mimic(0), schedule.attack]
     assert schedule.traits.omniscient
-    assert not schedule.traits.trains
+    assert not each(schedule, Training)
     copied = models(replace(SMALL, attack=Mimic(0)))
     turned = models(replace(SMALL, attack=schedule))
     assert [torch.equal(a, b) for a, b in zip(copied, turned, strict=True)] == [True, True, True, False, False, False]

@@ -19,6 +19,7 @@ from phalanx.attacks import (
     Sybils,
     Together,
 )
+from phalanx.attacks.timing import answers, delay, holds_back, recalls, sends_now
 from phalanx.core import StalledError, Until
 from phalanx.data import Dataset
 from phalanx.engine import LoopSettings
@@ -163,34 +164,34 @@ def test_a_client_cannot_claim_a_version(ahead):
 
 def test_together_with_what_is_in_the_update():
     attack = Together(Rescale(-10.0), Together(Linger(2.0), Duplicate(2)))
-    assert attack.delay(3.0, rng()) == 6.0
-    assert attack.answers(NEW, []) == [NEW, NEW]
-    assert (attack.traits.holds_back, attack.traits.recalls) == (False, 0)
+    assert delay(attack, 3.0, rng()) == 6.0
+    assert answers(attack, NEW, []) == [NEW, NEW]
+    assert (holds_back(attack), recalls(attack)) == (False, 0)
     seen = go(FedAsync(), attack, until=Until(seconds=4.5))
     assert [(now, delta) for now, _, delta in mine(seen)] == [(2.0, 0.0), (4.0, -10.0)]
     assert len(refused(seen)) == 2
     mixed = Together(Replay(3), HoldBack(2))
-    assert (mixed.traits.holds_back, mixed.traits.recalls) == (True, 3)
-    assert not mixed.sends_now(Meanwhile(1, 0))
-    assert Together(Replay(1), ClaimVersion(2)).answers(NEW, [OLD]) == [Answer(9, OLD.delta)]
+    assert (holds_back(mixed), recalls(mixed)) == (True, 3)
+    assert not sends_now(mixed, Meanwhile(1, 0))
+    assert answers(Together(Replay(1), ClaimVersion(2)), NEW, [OLD]) == [Answer(9, OLD.delta)]
     forged = [delta for _, _, delta in mine(go(FedAsync(), Together(Replay(1), Rescale(-1.0)), until=9))]
     assert forged == [0.0, 0.0, -1.0], "what is replayed is what was forged"
 
 
 def test_sybils_keep_the_time_of_their_attack():
     attack = Sybils(Together(Rescale(2.0), Together(Linger(4.0), HoldBack(1))))
-    assert attack.delay(1.0, rng()) == 4.0
-    assert attack.traits.holds_back
-    assert not attack.sends_now(Meanwhile(0, 0))
-    assert Sybils(Replay(2)).traits.recalls == 2
-    assert Sybils(Duplicate(2)).answers(NEW, []) == (NEW, NEW)
+    assert delay(attack, 1.0, rng()) == 4.0
+    assert holds_back(attack)
+    assert not sends_now(attack, Meanwhile(0, 0))
+    assert recalls(Sybils(Replay(2))) == 2
+    assert answers(Sybils(Duplicate(2)), NEW, []) == [NEW, NEW]
 
 
 def test_what_does_not_concern_time_answers_once_and_when_it_is_done():
     attack = Rescale(-1.0)
-    assert attack.delay(3.0, rng()) == 3.0
-    assert attack.answers(NEW, []) == (NEW,)
-    assert (attack.traits.holds_back, attack.traits.recalls) == (False, 0)
+    assert delay(attack, 3.0, rng()) == 3.0
+    assert answers(attack, NEW, []) == (NEW,)
+    assert (holds_back(attack), recalls(attack)) == (False, 0)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from phalanx.attacks import (
     Sybils,
     Together,
 )
+from phalanx.attacks.data import goal, poison
+from phalanx.attacks.size import reported_size
 from phalanx.data import Dataset
 
 
@@ -36,12 +38,12 @@ def test_declared_sizes():
 
 def test_together_poisons_declares_and_forges_in_turn():
     attack = Together(AllLabelsTo(1), Together(Rescale(2.0), Together(ReportSize(5), ReportTimes(3.0))))
-    assert attack.poison(images(), rng()).y.unique().tolist() == [1]
-    assert attack.reported_size(100) == 15
+    assert poison(attack, images(), rng()).y.unique().tolist() == [1]
+    assert reported_size(attack, 100) == 15
     assert attack.forge(update([1.0, -3.0]), None, rng()).tolist() == [2.0, -6.0]
-    assert Together(ReportTimes(3.0), ReportSize(5)).reported_size(100) == 5
+    assert reported_size(Together(ReportTimes(3.0), ReportSize(5)), 100) == 5
     assert Together(Rescale(2.0), Rescale(-1.5)).forge(update([1.0]), None, rng()).tolist() == [-3.0]
-    assert Together(LabelShift(), LabelFlip(2, 1)).poison(images(), rng()).y.tolist() == [1, 1, 0, 1, 1, 0]
+    assert poison(Together(LabelShift(), LabelFlip(2, 1)), images(), rng()).y.tolist() == [1, 1, 0, 1, 1, 0]
 
 
 def test_the_goal_is_that_of_the_first_that_has_one():
@@ -51,9 +53,9 @@ def test_the_goal_is_that_of_the_first_that_has_one():
         (Together(ReportSize(), flip), flip),
         (Together(flip, Rescale()), flip),
     ):
-        assert torch.equal(attack.goal(images()).x, one.goal(images()).x)
-        assert torch.equal(attack.goal(images()).y, one.goal(images()).y)
-    assert Together(Rescale(), Gaussian()).goal(images()) is None
+        assert torch.equal(goal(attack, images()).x, one.goal(images()).x)
+        assert torch.equal(goal(attack, images()).y, one.goal(images()).y)
+    assert goal(Together(Rescale(), Gaussian()), images()) is None
 
 
 def test_together_sees_what_its_parts_see():
@@ -99,7 +101,7 @@ def test_sybils_by_hand():
 
 def test_sybils_poison_declare_and_want_what_their_attack_does():
     attack = Sybils(Together(LabelFlip(0, 1), ReportSize(9)))
-    assert attack.poison(images(), rng()).y.tolist() == [1, 1, 2, 1, 1, 2]
-    assert attack.reported_size(2) == 9
-    assert attack.goal(images()).y.tolist() == [1, 1]
+    assert poison(attack, images(), rng()).y.tolist() == [1, 1, 2, 1, 1, 2]
+    assert reported_size(attack, 2) == 9
+    assert goal(attack, images()).y.tolist() == [1, 1]
     assert sent(Sybils(MinMax()), cloud()).shape == (4, 20)

@@ -1,7 +1,6 @@
 """Attacks by local training: by hand, by their constraints, and in whole runs."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from federations import rng, update
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import (
-    Attack,
     AttackTask,
     Backdoor,
     ConstrainAndScale,
@@ -26,8 +24,9 @@ from phalanx.attacks import (
     Sybils,
     Together,
 )
-from phalanx.attacks.attack import AttackTraits
+from phalanx.attacks.attack import each
 from phalanx.attacks.data import TRIGGER
+from phalanx.attacks.training import Training, train
 from phalanx.core import InfeasibleError, Traits
 from phalanx.data import Dataset
 from phalanx.models import MLP
@@ -53,7 +52,7 @@ def trained(attack, honest, start=None, previous=None, turn=0):
     """The update that an attacker trains."""
     start = honest.model.read() if start is None else start
     out = torch.empty_like(start)
-    attack.train(AttackTask(LocalTask(1, turn, 0, start, out), DATA, previous), honest)
+    train(attack, AttackTask(LocalTask(1, turn, 0, start, out), DATA, previous), honest)
     return out
 
 
@@ -288,10 +287,8 @@ def test_training_that_an_attack_cannot_replace_is_refused_before_the_run(wrap):
 
 
 @dataclass(frozen=True)
-class OtherWay(Attack):
+class OtherWay(Training):
     """Trains as honest clients do, and sends the opposite."""
-
-    traits: ClassVar[AttackTraits] = AttackTraits(trains=True)
 
     def train(self, job, honest):
         loss = honest.train(job.task, job.data)
@@ -317,7 +314,7 @@ def test_attackers_that_train_go_between_compiled_clients():
 
 def test_a_part_of_an_attack_trains_in_the_others_place():
     attack = Together(Backdoor(), Together(ProjectedTraining(radius=0.01), Rescale(50.0)))
-    assert attack.traits.trains
+    assert len(each(attack, Training)) == 1
     assert trained(attack, trainer(), START).norm() <= 0.0101
     assert trained(Sybils(attack), trainer(), START).norm() <= 0.0101
-    assert not Together(Backdoor(), Rescale(2.0)).traits.trains
+    assert not each(Together(Backdoor(), Rescale(2.0)), Training)

@@ -207,3 +207,13 @@ def test_the_plugin_has_a_test_for_each_property_next_to_those_of_the_user(tmp_p
     none = subprocess.run([*command, "--contract", "mine.py:Nobody"], cwd=tmp_path, capture_output=True, check=False)
     assert none.returncode == pytest.ExitCode.INTERRUPTED
     assert b"Nobody names no class" in none.stdout
+
+
+def test_an_attack_with_a_method_that_nothing_would_call_is_refused(tmp_path, capsys):
+    file = tmp_path / "late.py"
+    file.write_text(
+        "from phalanx.attacks import Attack\n\nclass Late(Attack):\n    def delay(self, seconds, rng): ...\n"
+    )
+    assert main(["check", f"{file}:Late"]) == 2
+    assert "Late.delay would not be called" in (said := capsys.readouterr().err)
+    assert "class Late(Delaying)" in said

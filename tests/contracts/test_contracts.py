@@ -21,7 +21,7 @@ from phalanx import aggregators, algorithms, attacks, data, models, training, we
 from phalanx.aggregators import Aggregator, Choice, Mean, Median, Points, PreAggregator, Selection
 from phalanx.aggregators.monna import lowest
 from phalanx.algorithms import FedAvg
-from phalanx.attacks import Attack
+from phalanx.attacks import Attack, Misreporting, Poisoning
 from phalanx.contracts import breaches, rules
 from phalanx.contracts.breach import examined, same
 from phalanx.contracts.subject import KINDS, examine
@@ -166,14 +166,14 @@ class Clairvoyant(Attack):
 
 
 @dataclass(frozen=True)
-class Relabelling(Attack):
+class Relabelling(Poisoning):
     def poison(self, data, rng):
         data.y.zero_()
         return data
 
 
 @dataclass(frozen=True)
-class Boasting(Attack):
+class Boasting(Misreporting):
     def reported_size(self, size):
         return 0
 
@@ -578,7 +578,7 @@ class PassingMeans(Passing):
 
 
 @dataclass(frozen=True)
-class Reclassing(Attack):
+class Reclassing(Poisoning):
     def poison(self, data, rng):
         return replace(data, classes=11)
 

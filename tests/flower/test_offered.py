@@ -20,7 +20,7 @@ from flower.federations import (
 )
 from phalanx import LocalSGD
 from phalanx.algorithms import RFFL, SCAFFOLD, ClusteredFL, FedAvg, Permuted, Quorum, Rotated
-from phalanx.attacks import Attack
+from phalanx.attacks import Misreporting
 from phalanx.core import InfeasibleError
 from phalanx.data import InMemory, PermutedLabels
 from phalanx.engine import Guard
@@ -202,7 +202,7 @@ def test_only_what_hides_can_hide():
 
 
 @dataclasses.dataclass(frozen=True)
-class Reports(Attack):
+class Reports(Misreporting):
     """Reports a size, whatever it has."""
 
     size: int

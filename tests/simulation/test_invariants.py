@@ -12,6 +12,7 @@ from untrained import D, arrivals, federation
 import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import ClaimVersion, Duplicate, Flood, Gaussian, HoldBack, Linger, Replay, Together
+from phalanx.attacks.timing import delay
 from phalanx.core import InfeasibleError, StalledError, Until
 from phalanx.engine import LoopSettings
 from phalanx.engine.connection import Arrivals
@@ -208,7 +209,7 @@ def test_one_client_in_flight_is_never_stale(attack):
     }
     _, seen, _ = watched(plan)
     assert [p.updates.versions for p in seen if p.updates is not None] == [(k,) for k in range(25)]
-    assert attack.delay(1.0, torch.Generator()) > 0
+    assert delay(attack, 1.0, torch.Generator()) > 0
 
 
 def test_every_client_that_is_ready_is_asked_at_once():

@@ -7,7 +7,7 @@ import torch
 
 import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
-from phalanx.attacks import Attack, Gaussian, Rescale
+from phalanx.attacks import Attack, Gaussian, Misreporting, Poisoning, Rescale
 from phalanx.attacks.attack import AttackTraits
 from phalanx.core import Algorithm, InfeasibleError, Local, Until
 from phalanx.data import Dataset
@@ -133,7 +133,7 @@ def test_an_omniscient_attack_knows_every_honest_update_of_its_round_and_in_flig
 
 
 def test_data_and_sizes_of_attackers_only():
-    class Liar(Attack):
+    class Liar(Poisoning, Misreporting):
         def poison(self, data, rng):
             return Dataset(data.x, torch.zeros_like(data.y), data.classes)
 

@@ -4,21 +4,20 @@
 """
 
 from phalanx.attacks.attack import (
-    Answer,
     Attack,
-    AttackTask,
     AttackTraits,
     Colluding,
+    Combining,
     Forged,
     Knowledge,
-    Meanwhile,
     Remembering,
     Role,
     Update,
+    Varying,
 )
 from phalanx.attacks.capture import Divided, InGroup, OnCredit
 from phalanx.attacks.chameleon import Chameleon
-from phalanx.attacks.data import Backdoor, DistributedBackdoor, EdgeCases, NoiseInputs
+from phalanx.attacks.data import Backdoor, DistributedBackdoor, EdgeCases, NoiseInputs, Poisoning
 from phalanx.attacks.fang import FangKrum, FangTrimmedMean
 from phalanx.attacks.freeride import LazyFreeRider, RandomFreeRider
 from phalanx.attacks.labels import AllLabelsTo, LabelFlip, LabelPermutation, LabelShift, LabelSwap
@@ -26,11 +25,30 @@ from phalanx.attacks.minmax import MinMax, MinSum
 from phalanx.attacks.omniscient import ALIE, InnerProduct, Mimic
 from phalanx.attacks.poisoned import PoisonedFL
 from phalanx.attacks.scheduled import Scheduled
-from phalanx.attacks.size import ReportSize, ReportTimes
+from phalanx.attacks.size import Misreporting, ReportSize, ReportTimes
 from phalanx.attacks.tailored import Tailored
-from phalanx.attacks.timing import ClaimVersion, Duplicate, Flood, HoldBack, Linger, Replay
+from phalanx.attacks.timing import (
+    Answer,
+    Answering,
+    ClaimVersion,
+    Delaying,
+    Duplicate,
+    Flood,
+    HoldBack,
+    Linger,
+    Meanwhile,
+    Replay,
+    Withholding,
+)
 from phalanx.attacks.together import Sybils, Together
-from phalanx.attacks.training import ConstrainAndScale, Neurotoxin, OwnTraining, ProjectedTraining
+from phalanx.attacks.training import (
+    AttackTask,
+    ConstrainAndScale,
+    Neurotoxin,
+    OwnTraining,
+    ProjectedTraining,
+    Training,
+)
 from phalanx.attacks.update import (
     Gaussian,
     ModelNegation,
@@ -47,6 +65,7 @@ __all__ = [
     "ALIE",
     "AllLabelsTo",
     "Answer",
+    "Answering",
     "Attack",
     "AttackTask",
     "AttackTraits",
@@ -54,7 +73,9 @@ __all__ = [
     "Chameleon",
     "ClaimVersion",
     "Colluding",
+    "Combining",
     "ConstrainAndScale",
+    "Delaying",
     "DistributedBackdoor",
     "Divided",
     "Duplicate",
@@ -78,6 +99,7 @@ __all__ = [
     "Mimic",
     "MinMax",
     "MinSum",
+    "Misreporting",
     "ModelNegation",
     "Neurotoxin",
     "NoiseInputs",
@@ -85,6 +107,7 @@ __all__ = [
     "OnCredit",
     "OwnTraining",
     "PoisonedFL",
+    "Poisoning",
     "ProjectedTraining",
     "RandomFreeRider",
     "RandomInversion",
@@ -102,5 +125,8 @@ __all__ = [
     "Sybils",
     "Tailored",
     "Together",
+    "Training",
     "Update",
+    "Varying",
+    "Withholding",
 ]

@@ -1,17 +1,17 @@
 """The interface of attacks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from typing_extensions import override
 
 from phalanx.core import InfeasibleError, Matrix, Rule, Vector
-from phalanx.data import Dataset
 from phalanx.fields import CheckedFields
-from phalanx.training.local import LocalTask, LocalTrainer
+
+K = TypeVar("K", bound="Attack")
 
 
 class Role(NamedTuple):
@@ -25,14 +25,6 @@ class Role(NamedTuple):
     def rank(self) -> int:
         """The number of attackers with a lower id."""
         return self.attackers.index(self.client)
-
-
-class AttackTask(NamedTuple):
-    """One training task of an attacker."""
-
-    task: LocalTask  # that of an honest client
-    data: Dataset  # its poisoned data
-    previous: Vector | None = None  # the previous download; None at the first one
 
 
 class Forged(NamedTuple):
@@ -51,20 +43,6 @@ class Update(NamedTuple):
     delta: Vector  # trained minus downloaded parameters, as the algorithm uploads it
     previous: Vector | None = None  # the previous download; None at the first one
     memory: object = None  # what the attacker remembers of its last turn; None at the first one
-
-
-class Answer(NamedTuple):
-    """A message to the server: an update, and the version of the download that it claims to start from."""
-
-    version: int
-    delta: Vector
-
-
-class Meanwhile(NamedTuple):
-    """The events since an attacker has finished its task and holds back its answer."""
-
-    versions: int  # server updates since its download that were sent to any client
-    others: int  # honest clients that the server waits for
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,23 +109,25 @@ class AttackTraits(NamedTuple):
 
     omniscient: bool = False  # `forge` needs to see the updates of others
     needs_rule: bool = False  # `forge` evaluates the server's rule
-    remembers: bool = False  # `respond` uses a memory of earlier turns
-    trains: bool = False  # `train` differs from honest training
-    has_parts: bool = False  # `part` depends on the attacker or the version
-    recalls: int = 0  # number of its last answers that `answers` receives
-    holds_back: bool = False  # it holds back its answer until `sends_now` is true
 
     def __or__(self, other: "AttackTraits") -> "AttackTraits":
         """Return what two attacks declare together."""
-        return AttackTraits(*map(max, self, other))  # type: ignore[arg-type]  # each is of the type of its field
+        return AttackTraits(*map(max, self, other))
+
+
+HOOKS: dict[str, type["Attack"]] = {}  # the base that has each hook besides `forge`
 
 
 class Attack(CheckedFields):
-    """A client that is honest in every respect; a subclass overrides the methods by which it attacks.
+    """A client that forges its update, and is honest otherwise; other bases are asked for what else an attack does.
+
+    Those are `Poisoning`, `Training`, `Misreporting`, `Delaying`, `Withholding`, `Answering`, `Remembering`, `Varying`
+    and `Combining`; an attack can derive from several.  A hook of another base is refused when the class is defined.
 
     Attackers draw from random streams of their own, so honest clients draw the same numbers with and without them.  An
     attack has no state: what it does depends only on its fields and arguments.  What an attacker remembers from turn to
-    turn is an argument and a result of `respond`.  A subclass is a frozen dataclass: its fields identify a run.
+    turn is an argument and a result of `Remembering.respond`.  A subclass is a frozen dataclass: its fields identify a
+    run.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -163,84 +143,78 @@ class Attack(CheckedFields):
         2
     """
 
+    @override
+    def __init_subclass__(cls, *, hooks: tuple[str, ...] = (), **options: Any) -> None:
+        """Refuse methods that nothing would call.
+
+        Args:
+            hooks: names of the methods by which subclasses attack, of a new base.
+            options: those of other bases.
+
+        Raises:
+            TypeError: the class has a hook of a base from which it does not derive.
+        """
+        super().__init_subclass__(**options)
+        HOOKS.update(dict.fromkeys(hooks, cls))
+        for hook, base in HOOKS.items():
+            if callable(getattr(cls, hook, None)) and not issubclass(cls, base):
+                raise TypeError(
+                    f"{cls.__name__}.{hook} would not be called, since {cls.__name__} is no "
+                    f"phalanx.attacks.{base.__name__}. Derive it from that base: class {cls.__name__}({base.__name__})"
+                )
+
     @property
     def traits(self) -> AttackTraits:
         """What the attack declares.  A subclass may set it as a class variable."""
         return AttackTraits()
 
-    def part(self, role: Role) -> "Attack":
-        """Return the attack that one attacker performs for one download: what it trains, forges and answers."""
-        return self
-
-    def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """Return the data that the attacker trains on, from its share of the data."""
-        return data
-
-    def check_trainer(self, honest: LocalTrainer) -> None:
-        """Raise InfeasibleError if `train` cannot take the place of this trainer."""
-
-    def train(self, job: AttackTask, honest: LocalTrainer) -> float:
-        """Train, write the change to `job.task.row`, and return the loss as the trainer of honest clients does."""
-        return honest.train(job.task, job.data)
-
-    def reported_size(self, size: int) -> int:
-        """Return the number of examples that the attacker reports, if it has `size` examples."""
-        return size
-
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """Return the update that the attacker sends; only omniscient attacks receive `knowledge`."""
         return update.delta
-
-    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        """Return the update that the attacker sends, and its new memory; `update.memory` is the old one."""
-        return Forged(self.forge(update, knowledge, rng), update.memory)
-
-    def goal(self, test: Dataset) -> Dataset | None:
-        """Return test examples with the labels that the attacker wants, if any: its success is the accuracy on them."""
-        return None
-
-    # Timing: when it answers, and with which updates
-
-    def delay(self, seconds: float, rng: torch.Generator) -> float:
-        """Return the seconds from its download to its answer, above 0; an honest client would take `seconds`."""
-        return seconds
-
-    def sends_now(self, meanwhile: Meanwhile) -> bool:
-        """Return whether it now sends the answer that it holds back."""
-        return True
-
-    def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
-        """Return the answers that it sends for one download: one, several, or none.
-
-        Args:
-            answer: the forged update, with the version of the download.
-            earlier: the forged updates of its last downloads, the latest at the end: `AttackTraits.recalls` of them, or
-                fewer at the beginning.
-        """
-        return (answer,)
 
 
 HONEST = Attack()
 
 
-class Remembering(Attack, ABC):
+class Remembering(Attack, ABC, hooks=("respond",)):
     """An attack with a memory of its earlier turns: a subclass defines `respond` in place of `forge`."""
 
     @property
-    @override
-    def traits(self) -> AttackTraits:
-        return AttackTraits(remembers=True)
+    def remembers(self) -> bool:
+        """Whether it has a memory with these fields."""
+        return True
 
     @abstractmethod
-    @override
-    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged: ...
+    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
+        """Return the update that the attacker sends, and its new memory; `update.memory` is the old one."""
 
     @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         return self.respond(update, knowledge, rng).delta
 
 
-class Colluding(Attack, ABC):
+class Varying(Attack, ABC, hooks=("part",)):
+    """An attack that depends on the attacker or the version."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether it does with these fields."""
+        return True
+
+    @abstractmethod
+    def part(self, role: Role) -> Attack:
+        """Return the attack that one attacker performs for one download: what it trains, forges and answers."""
+
+
+class Combining(Attack, ABC, hooks=("each",)):
+    """An attack made of others: it says which of them poison, train and so on, and forges by `respond`."""
+
+    @abstractmethod
+    def each(self, kind: type[K]) -> tuple[K, ...]:
+        """Return the attacks in it that are of a kind, in their order: `each` of those that it is made of."""
+
+
+class Colluding(Attack, ABC, hooks=("collude",)):
     """An attack in which all attackers of a round send the same update, computed from all that they see.
 
     If there is no honest update to see, an attacker sends its own honest update, since it has nothing to hide among.
@@ -273,6 +247,31 @@ def needed(attack: Attack, knowledge: Knowledge | None) -> Knowledge:
     return knowledge
 
 
-def seen_by(attack: Attack, knowledge: Knowledge | None) -> Knowledge | None:
-    """Return the knowledge for a part of a combined attack: None unless that part is omniscient."""
-    return knowledge if attack.traits.omniscient else None
+def each(attack: Attack | None, kind: type[K]) -> tuple[K, ...]:
+    """Return the attacks of a kind, in their order: those that an attack is made of, or itself; none of None."""
+    if isinstance(attack, Combining):
+        return attack.each(kind)
+    return (attack,) if isinstance(attack, kind) else ()
+
+
+def remembers(attack: Attack | None) -> bool:
+    """Return whether an attack has a memory of earlier turns."""
+    return any(one.remembers for one in each(attack, Remembering))
+
+
+def varies(attack: Attack | None) -> bool:
+    """Return whether an attack depends on the attacker or the version."""
+    return any(one.varies for one in each(attack, Varying))
+
+
+def part(attack: Attack, role: Role) -> Attack:
+    """Return the attack that one attacker performs for one download."""
+    return attack.part(role) if isinstance(attack, Varying) else attack
+
+
+def respond(attack: Attack, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
+    """Return the update that an attacker sends, and its new memory; it sees the others if the attack is omniscient."""
+    seen = knowledge if attack.traits.omniscient else None
+    if isinstance(attack, Remembering):
+        return attack.respond(update, seen, rng)
+    return Forged(attack.forge(update, seen, rng), update.memory)

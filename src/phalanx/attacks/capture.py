@@ -4,16 +4,34 @@
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from msgspec import Meta
 from typing_extensions import override
 
-from phalanx.attacks.attack import Attack, AttackTraits, Forged, Knowledge, Remembering, Role, Update, needed, seen_by
+from phalanx.attacks.attack import (
+    Attack,
+    AttackTraits,
+    Combining,
+    Forged,
+    K,
+    Knowledge,
+    Remembering,
+    Role,
+    Update,
+    each,
+    needed,
+    part,
+    remembers,
+    respond,
+    varies,
+)
+from phalanx.attacks.data import Poisoning
 from phalanx.attacks.scheduled import OneOf
-from phalanx.core import Vector
-from phalanx.data import Dataset
+from phalanx.attacks.size import Misreporting
+from phalanx.attacks.timing import changes_timing
+from phalanx.attacks.training import Training
 from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.numerics.linalg import cosine_similarity
 
@@ -29,6 +47,8 @@ class Divided(OneOf):
         second: the attack of the second, the fourth, and so on.
     """
 
+    of_first: ClassVar[tuple[type[Attack], ...]] = (Misreporting,)
+
     first: Attack
     second: Attack
 
@@ -39,33 +59,11 @@ class Divided(OneOf):
 
     @override
     def part(self, role: Role) -> Attack:
-        return self.either[role.rank % 2].part(role)
-
-    @override
-    def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """See `Attack`: that of `first`; the parts poison their own."""
-        return self.first.poison(data, rng)
-
-    @override
-    def reported_size(self, size: int) -> int:
-        return self.first.reported_size(size)
-
-    @override
-    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        return self.respond(update, knowledge, rng).delta
-
-    @override
-    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        return self.first.respond(update, seen_by(self.first, knowledge), rng)
-
-    @override
-    def goal(self, test: Dataset) -> Dataset | None:
-        goal = self.first.goal(test)
-        return self.second.goal(test) if goal is None else goal
+        return part(self.either[role.rank % 2], role)
 
 
 @dataclass(frozen=True)
-class InGroup(Attack):
+class InGroup(Combining, Remembering):
     """Performs an attack among one client and those most like it, as if the federation were that group.
 
     The attackers see only the updates of `target` and of the `count` - 1 honest clients whose updates have the largest
@@ -92,13 +90,12 @@ class InGroup(Attack):
         return self.attack.traits._replace(omniscient=True)
 
     @override
-    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        return self.respond(update, knowledge, rng).delta
+    def each(self, kind: type[K]) -> tuple[K, ...]:
+        return each(self.attack, kind)
 
     @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        group = self._group(needed(self, knowledge))
-        return self.attack.respond(update, seen_by(self.attack, group), rng)
+        return respond(self.attack, update, self._group(needed(self, knowledge)), rng)
 
     def _group(self, seen: Knowledge) -> Knowledge:
         """Return what is seen of the group."""
@@ -140,13 +137,13 @@ class OnCredit(Remembering):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_updates_only("OnCredit", self.attack)
-        if self.attack.traits.remembers:
+        if remembers(self.attack):
             raise ValueError(f"OnCredit needs an attack without a memory, got {self.attack}.")
 
     @property
     @override
     def traits(self) -> AttackTraits:
-        return self.attack.traits._replace(omniscient=True, remembers=True)
+        return self.attack.traits._replace(omniscient=True)
 
     @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
@@ -154,7 +151,7 @@ class OnCredit(Remembering):
         past = update.memory if isinstance(update.memory, Credit) else Credit()
         if not len(seen.honest):
             return Forged(update.delta, past)
-        forged = self.attack.respond(update, seen_by(self.attack, seen), rng).delta
+        forged = respond(self.attack, update, seen, rng).delta
         mean = seen.honest.mean(0, keepdim=True)
         cosines = cosine_similarity(torch.cat((seen.honest, mean, forged[None], update.delta[None])))[len(seen.honest)]
         level = float(cosines[: len(seen.honest)].mean())
@@ -167,17 +164,14 @@ class OnCredit(Remembering):
     def _after(self, average: float, cosine: float) -> float:
         return self.fade * average + (1 - self.fade) * cosine
 
-    @override
-    def goal(self, test: Dataset) -> Dataset | None:
-        return self.attack.goal(test)
-
 
 def _check_updates_only(name: str, attack: Attack) -> None:
     """Raise ValueError if an attack is not one and the same attack on updates."""
-    kind = type(attack)
-    forges = kind.forge is not Attack.forge or kind.respond is not Attack.respond
-    if attack.traits.trains or attack.traits.has_parts or not forges:
+    others = varies(attack) or changes_timing(attack)
+    others = others or any(each(attack, Poisoning) + each(attack, Training) + each(attack, Misreporting))
+    if others or type(attack).forge is Attack.forge:
         raise ValueError(
-            f"{name} needs an attack on updates that is the same for all attackers in all rounds, got {attack}. "
-            f"Choose another attack; a schedule goes around: Scheduled({name}(...))."
+            f"{name} needs an attack on updates alone that is the same for all attackers in all rounds, got {attack}. "
+            f"Choose another attack. What else they do goes around: Together(LabelFlip(), {name}(...)), "
+            f"Scheduled({name}(...))."
         )

@@ -26,8 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from typing_extensions import override
 
-from phalanx.attacks.attack import AttackTask
-from phalanx.attacks.training import Masking, OwnTraining
+from phalanx.attacks.training import AttackTask, Masking, OwnTraining
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.fields import PositiveFloat

@@ -1,5 +1,6 @@
-"""Attacks on the inputs of the training data."""
+"""Attacks on the training data, and those on its inputs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -9,16 +10,39 @@ from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.attacks.attack import Attack, AttackTraits, Role
-from phalanx.attacks.labels import aimed_at, different, one_of
-from phalanx.data import Dataset
+from phalanx.attacks.attack import Attack, Role, Varying, each
+from phalanx.data import NO_LABEL, Dataset
 from phalanx.fields import FiniteFloat, NonNegativeInt
 
 TRIGGER = ((0, 2), (1, 1), (2, 0), (2, 2))  # row and column of the bright pixels in a square of 3 x 3
 
 
+class Poisoning(Attack, ABC, hooks=("poison", "goal")):
+    """An attack on the training data."""
+
+    @abstractmethod
+    def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
+        """Return the data that the attacker trains on, from its share of the data."""
+
+    def goal(self, test: Dataset) -> Dataset | None:
+        """Return test examples with the labels that the attacker wants, if any: its success is the accuracy on them."""
+        return None
+
+
+def poison(attack: Attack | None, data: Dataset, rng: torch.Generator) -> Dataset:
+    """Return the data that a client with this attack trains on, from its share of the data."""
+    for one in each(attack, Poisoning):
+        data = one.poison(data, rng)
+    return data
+
+
+def goal(attack: Attack | None, test: Dataset) -> Dataset | None:
+    """Return test examples with the labels that the attackers want: those of the first attack that wants any."""
+    return next((found for one in each(attack, Poisoning) if (found := one.goal(test)) is not None), None)
+
+
 @dataclass(frozen=True)
-class NoiseInputs(Attack):
+class NoiseInputs(Poisoning):
     """Trains on inputs replaced by uniform noise, drawn once; labels are kept.
 
     The noisy scenario of Sattler et al., "On the Byzantine Robustness of Clustered Federated Learning", 2020.
@@ -50,7 +74,7 @@ class NoiseInputs(Attack):
 
 
 @dataclass(frozen=True)
-class Backdoor(Attack):
+class Backdoor(Poisoning):
     """Trains on some images with a trigger, four bright pixels in the lower right corner, and the label that it wants.
 
     Gu, Dolan-Gavitt and Garg, "BadNets: Identifying Vulnerabilities in the Machine Learning Model Supply Chain", 2017.
@@ -126,7 +150,7 @@ class Backdoor(Attack):
 
 
 @dataclass(frozen=True)
-class DistributedBackdoor(Backdoor):
+class DistributedBackdoor(Backdoor, Varying):
     """Trains as `Backdoor`, but each attacker with a part of the trigger only: the model learns the whole from all.
 
     Xie, Huang, Chen and Li, "DBA: Distributed Backdoor Attacks against Federated Learning", 2020.  Attackers hold the
@@ -153,8 +177,8 @@ class DistributedBackdoor(Backdoor):
 
     @property
     @override
-    def traits(self) -> AttackTraits:
-        return AttackTraits(has_parts=self.piece is None)
+    def varies(self) -> bool:
+        return self.piece is None
 
     @override
     def part(self, role: Role) -> Attack:
@@ -167,7 +191,7 @@ class DistributedBackdoor(Backdoor):
 
 
 @dataclass(frozen=True)
-class EdgeCases(Attack):
+class EdgeCases(Poisoning):
     """Trains with the least usual images of a class labelled as another one: a backdoor without a trigger.
 
     The edge-case backdoor of Wang et al., "Attack of the Tails: Yes, You Really Can Backdoor Federated Learning", 2020,
@@ -217,3 +241,37 @@ class EdgeCases(Attack):
         x = data.tensor[members].flatten(1)
         distances = torch.linalg.vector_norm(x - x.mean(0), dim=1)
         return members[distances.topk(min(len(members), max(1, round(self.share * len(members))))).indices]
+
+
+def aimed_at(test: Dataset, chosen: Tensor) -> Dataset:
+    """Return the chosen test examples; for sequences, those with a chosen label, without their other labels.
+
+    Args:
+        test: the test set.
+        chosen: Boolean mask of the shape of its labels; positions without a label are never chosen.
+
+    Raises:
+        ValueError: if there are none, because the success of the attack could not be measured.
+    """
+    chosen = chosen & (test.y != NO_LABEL)
+    if not (len(test.labels) and bool(chosen.any())):
+        raise ValueError("The test set has no example of the classes of the attack. Choose classes that it has.")
+    if chosen.ndim == 1:
+        return test.of(chosen)
+    kept = chosen.flatten(1).any(1)
+    return replace(test.of(kept), y=test.y[kept].masked_fill(~chosen[kept], NO_LABEL))
+
+
+def different(**fields: int) -> None:
+    """Raise `ValueError` if two classes are equal."""
+    if len(set(fields.values())) < len(fields):
+        raise ValueError(
+            f"{' and '.join(fields)} must be different classes, got {' and '.join(map(str, fields.values()))}."
+        )
+
+
+def one_of(classes: int, **fields: int) -> None:
+    """Raise `ValueError` for a class that the data do not have."""
+    for name, value in fields.items():
+        if value >= classes:
+            raise ValueError(f"{name} must be one of the {classes} classes, 0 to {classes - 1}, got {value}.")

@@ -1,6 +1,6 @@
 """Attacks on the labels of the training data: the attacker trains honestly on unchanged inputs with other labels."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.attacks.attack import Attack
+from phalanx.attacks.data import Poisoning, aimed_at, different, one_of
 from phalanx.data import NO_LABEL, Dataset
 from phalanx.fields import NonNegativeInt
 from phalanx.rng import generator
@@ -16,7 +16,7 @@ from phalanx.rng import generator
 Labels = Int[Tensor, "n"]
 
 
-class Relabelling(Attack, ABC):
+class Relabelling(Poisoning):
     """Trains with changed labels.  It sees only its own data.
 
     In a sequence, each label is changed like the label of an example; positions without a label keep none.
@@ -151,37 +151,3 @@ class LabelPermutation(Relabelling):
         renamed = torch.empty_like(cycle)
         renamed[cycle] = cycle.roll(-1)
         return renamed.to(y.device)[y]
-
-
-def aimed_at(test: Dataset, chosen: Tensor) -> Dataset:
-    """Return the chosen test examples; for sequences, those with a chosen label, without their other labels.
-
-    Args:
-        test: the test set.
-        chosen: Boolean mask of the shape of its labels; positions without a label are never chosen.
-
-    Raises:
-        ValueError: if there are none, because the success of the attack could not be measured.
-    """
-    chosen = chosen & (test.y != NO_LABEL)
-    if not (len(test.labels) and bool(chosen.any())):
-        raise ValueError("The test set has no example of the classes of the attack. Choose classes that it has.")
-    if chosen.ndim == 1:
-        return test.of(chosen)
-    kept = chosen.flatten(1).any(1)
-    return replace(test.of(kept), y=test.y[kept].masked_fill(~chosen[kept], NO_LABEL))
-
-
-def different(**fields: int) -> None:
-    """Raise `ValueError` if two classes are equal."""
-    if len(set(fields.values())) < len(fields):
-        raise ValueError(
-            f"{' and '.join(fields)} must be different classes, got {' and '.join(map(str, fields.values()))}."
-        )
-
-
-def one_of(classes: int, **fields: int) -> None:
-    """Raise `ValueError` for a class that the data do not have."""
-    for name, value in fields.items():
-        if value >= classes:
-            raise ValueError(f"{name} must be one of the {classes} classes, 0 to {classes - 1}, got {value}.")

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from typing_extensions import override
 
-from phalanx.attacks.attack import AttackTraits, Colluding, Forged, Knowledge, Update, needed
+from phalanx.attacks.attack import AttackTraits, Colluding, Forged, Knowledge, Remembering, Update, needed
 from phalanx.attacks.search import damage, grid_search, line_search
 from phalanx.core import Matrix, Vector
 from phalanx.fields import FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -117,7 +117,7 @@ class MimicMemory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mimic(Colluding):
+class Mimic(Colluding, Remembering):
     """Sends the update of one honest client, which then has too much influence although no update looks unusual.
 
     Karimireddy, He and Jaggi, "Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing", 2022.  The paper
@@ -146,8 +146,8 @@ class Mimic(Colluding):
 
     @property
     @override
-    def traits(self) -> AttackTraits:
-        return super().traits._replace(remembers=self.warmup is not None)
+    def remembers(self) -> bool:
+        return self.warmup is not None
 
     @override
     def collude(self, knowledge: Knowledge) -> Vector:
@@ -159,7 +159,7 @@ class Mimic(Colluding):
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
         seen = needed(self, knowledge)
         if self.warmup is None or not len(seen.honest):
-            return super().respond(update, knowledge, rng)
+            return Forged(self.forge(update, knowledge, rng), update.memory)
         memory = update.memory if isinstance(update.memory, MimicMemory) else None
         if memory is None or memory.rounds < self.warmup:
             memory = learned(memory, seen)

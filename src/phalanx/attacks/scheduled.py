@@ -6,19 +6,37 @@ with them, or are half of an honest group until it is split.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from typing_extensions import override
 
-from phalanx.attacks.attack import HONEST, Attack, AttackTraits, Forged, Knowledge, Role, Update, seen_by
-from phalanx.core import Vector
-from phalanx.data import Dataset
+from phalanx.attacks.attack import (
+    HONEST,
+    Attack,
+    AttackTraits,
+    Combining,
+    Forged,
+    K,
+    Knowledge,
+    Remembering,
+    Role,
+    Update,
+    Varying,
+    each,
+    part,
+    remembers,
+    respond,
+)
+from phalanx.attacks.data import Poisoning
+from phalanx.attacks.size import Misreporting
 from phalanx.fields import NonNegativeInt, PositiveInt
-from phalanx.training.local import LocalTrainer
 
 
-class OneOf(Attack, ABC):
+class OneOf(Combining, Varying, Remembering, ABC):
     """Performs one of two attacks: a subclass says which, by `part`."""
+
+    of_first: ClassVar[tuple[type[Attack], ...]]  # what the first attack alone does to the whole run
 
     @property
     @abstractmethod
@@ -29,12 +47,20 @@ class OneOf(Attack, ABC):
     @override
     def traits(self) -> AttackTraits:
         first, second = self.either
-        return (first.traits | second.traits)._replace(has_parts=True)
+        return first.traits | second.traits
 
     @override
-    def check_trainer(self, honest: LocalTrainer) -> None:
-        for attack in self.either:
-            attack.check_trainer(honest)
+    def each(self, kind: type[K]) -> tuple[K, ...]:
+        if isinstance(self, kind) and kind is Varying:
+            return (self,)
+        first, second = self.either
+        return each(first, kind) + (() if issubclass(kind, self.of_first) else each(second, kind))
+
+    @override
+    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
+        """See `Remembering`: as the only attacker."""
+        alone = self.part(Role(update.client, update.version, (update.client,)))
+        return respond(alone, update, knowledge, rng)
 
 
 @dataclass(frozen=True)
@@ -53,6 +79,8 @@ class Scheduled(OneOf):
         otherwise: the attack of all other versions, one without a memory; null: the attackers are honest in them.
     """
 
+    of_first: ClassVar[tuple[type[Attack], ...]] = (Poisoning, Misreporting)
+
     attack: Attack
     start: NonNegativeInt = 0
     stop: int | None = None
@@ -64,7 +92,7 @@ class Scheduled(OneOf):
         super().__post_init__()
         if self.stop is not None and self.stop <= self.start:
             raise ValueError(f"stop must be above start, which is {self.start}, got {self.stop}.")
-        if self.otherwise is not None and self.otherwise.traits.remembers:
+        if remembers(self.otherwise):
             raise ValueError(
                 f"otherwise must be an attack without a memory, got {self.otherwise}: the memory is that of `attack`."
             )
@@ -74,9 +102,6 @@ class Scheduled(OneOf):
         ended = self.stop is not None and version >= self.stop
         return version >= self.start and not ended and (version - self.start) % self.every == 0
 
-    def _in(self, version: int) -> Attack:
-        return self.attack if self.attacks_in(version) else self.otherwise or HONEST
-
     @property
     @override
     def either(self) -> tuple[Attack, Attack]:
@@ -84,26 +109,4 @@ class Scheduled(OneOf):
 
     @override
     def part(self, role: Role) -> Attack:
-        return self._in(role.version).part(role)
-
-    @override
-    def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """See `Attack`: the data on which it trains while it attacks."""
-        return self.attack.poison(data, rng)
-
-    @override
-    def reported_size(self, size: int) -> int:
-        return self.attack.reported_size(size)
-
-    @override
-    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        return self.respond(update, knowledge, rng).delta
-
-    @override
-    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        attack = self._in(update.version)
-        return attack.respond(update, seen_by(attack, knowledge), rng)
-
-    @override
-    def goal(self, test: Dataset) -> Dataset | None:
-        return self.attack.goal(test)
+        return part(self.attack if self.attacks_in(role.version) else self.otherwise or HONEST, role)

@@ -4,16 +4,32 @@ A size is reported once, at enrolment (`phalanx.engine.guard.Guard` refuses impo
 false size with an attack on data or updates.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from typing_extensions import override
 
-from phalanx.attacks.attack import Attack
+from phalanx.attacks.attack import Attack, each
 from phalanx.fields import PositiveFloat, PositiveInt
 
 
+class Misreporting(Attack, ABC, hooks=("reported_size",)):
+    """An attack on the reported size."""
+
+    @abstractmethod
+    def reported_size(self, size: int) -> int:
+        """Return the number of examples that the attacker reports, if it has `size` examples."""
+
+
+def reported_size(attack: Attack | None, size: int) -> int:
+    """Return the number of examples that a client with this attack reports, if it has `size` examples."""
+    for one in each(attack, Misreporting):
+        size = one.reported_size(size)
+    return size
+
+
 @dataclass(frozen=True)
-class ReportSize(Attack):
+class ReportSize(Misreporting):
     """Reports a fixed number of examples, and trains honestly.  It sees nothing.
 
     Portnoy, Tirosh and Hendler, "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020: one attacker
@@ -31,7 +47,7 @@ class ReportSize(Attack):
 
 
 @dataclass(frozen=True)
-class ReportTimes(Attack):
+class ReportTimes(Misreporting):
     """Reports a multiple of its number of examples, at least one, and trains honestly.  It sees nothing.
 
     Args:

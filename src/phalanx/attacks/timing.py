@@ -5,20 +5,106 @@ what it sent to each client refuses unrequested answers, duplicates and wrong ve
 update that claims the current version from a new one.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, NamedTuple
 
 import torch
 from msgspec import Meta
 from typing_extensions import override
 
-from phalanx.attacks.attack import Answer, Attack, AttackTraits, Meanwhile
+from phalanx.attacks.attack import Attack, each
+from phalanx.core import Vector
 from phalanx.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
+class Answer(NamedTuple):
+    """A message to the server: an update, and the version of the download that it claims to start from."""
+
+    version: int
+    delta: Vector
+
+
+class Meanwhile(NamedTuple):
+    """The events since an attacker has finished its task and holds back its answer."""
+
+    versions: int  # server updates since its download that were sent to any client
+    others: int  # honest clients that the server waits for
+
+
+class Delaying(Attack, ABC, hooks=("delay",)):
+    """An attack that answers earlier or later than an honest client."""
+
+    @abstractmethod
+    def delay(self, seconds: float, rng: torch.Generator) -> float:
+        """Return the seconds from its download to its answer, above 0; an honest client would take `seconds`."""
+
+
+class Withholding(Attack, ABC, hooks=("sends_now",)):
+    """An attack that holds back its answer."""
+
+    @abstractmethod
+    def sends_now(self, meanwhile: Meanwhile) -> bool:
+        """Return whether it now sends the answer that it holds back."""
+
+
+class Answering(Attack, ABC, hooks=("answers",)):
+    """An attack that sends several answers, none, or old ones."""
+
+    @property
+    def recalls(self) -> int:
+        """Number of its last answers that `answers` receives."""
+        return 0
+
+    @abstractmethod
+    def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
+        """Return the answers that it sends for one download: one, several, or none.
+
+        Args:
+            answer: the forged update, with the version of the download.
+            earlier: the forged updates of its last downloads, the latest at the end: as many as it `recalls`, or fewer
+                at the beginning.
+        """
+
+
+def changes_timing(attack: Attack | None) -> bool:
+    """Return whether an attack does anything but answer each task once, as soon as it can."""
+    return bool(each(attack, Delaying) or each(attack, Withholding) or each(attack, Answering))
+
+
+def delay(attack: Attack, seconds: float, rng: torch.Generator) -> float:
+    """Return the seconds from a download to the answer of an attacker; an honest client would take `seconds`."""
+    for one in each(attack, Delaying):
+        seconds = one.delay(seconds, rng)
+    return seconds
+
+
+def holds_back(attack: Attack) -> bool:
+    """Return whether an attacker holds back its answer until `sends_now`."""
+    return bool(each(attack, Withholding))
+
+
+def sends_now(attack: Attack, meanwhile: Meanwhile) -> bool:
+    """Return whether an attacker now sends the answer that it holds back: when all do that hold one back."""
+    return all(one.sends_now(meanwhile) for one in each(attack, Withholding))
+
+
+def recalls(attack: Attack) -> int:
+    """Return the number of its last answers that an attacker keeps for `answers`."""
+    return max((one.recalls for one in each(attack, Answering)), default=0)
+
+
+def answers(attack: Attack, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
+    """Return the answers of an attacker for one download: those of the next attack for each of the one before."""
+    sent: Sequence[Answer] = (answer,)
+    for one in each(attack, Answering):
+        sent = [a for before in sent for a in one.answers(before, earlier)]
+    return sent
+
+
 @dataclass(frozen=True)
-class Flood(Attack):
+class Flood(Delaying):
     """Answers at once, so that it takes part more often than any other client.
 
     If a server mixes in each arriving update, the influence of a client grows with its speed, and the server cannot
@@ -37,7 +123,7 @@ class Flood(Attack):
 
 
 @dataclass(frozen=True)
-class Linger(Attack):
+class Linger(Delaying):
     """Takes longer than it needs, so that its updates are always late.
 
     In a round without a deadline all others wait for it.  In an asynchronous run it targets the server's treatment of
@@ -57,7 +143,7 @@ class Linger(Attack):
 
 
 @dataclass(frozen=True)
-class HoldBack(Attack):
+class HoldBack(Withholding):
     """Holds back its update until the server waits for no one else, or until it is late by a number of versions.
 
     By default it answers when a server that collects a quorum has received all other updates and still lacks one: then
@@ -68,8 +154,6 @@ class HoldBack(Attack):
             client.
     """
 
-    traits: ClassVar[AttackTraits] = AttackTraits(holds_back=True)
-
     versions: PositiveInt | None = None
 
     @override
@@ -78,7 +162,7 @@ class HoldBack(Attack):
 
 
 @dataclass(frozen=True)
-class Replay(Attack):
+class Replay(Answering):
     """Sends one of its old updates again instead of the current one.
 
     If it claims the current version, the server cannot distinguish it from a new update: the algorithm sees an update
@@ -94,8 +178,8 @@ class Replay(Attack):
 
     @property
     @override
-    def traits(self) -> AttackTraits:
-        return AttackTraits(recalls=self.age)
+    def recalls(self) -> int:
+        return self.age
 
     @override
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
@@ -106,7 +190,7 @@ class Replay(Attack):
 
 
 @dataclass(frozen=True)
-class Duplicate(Attack):
+class Duplicate(Answering):
     """Sends its answer several times, to count as several clients.
 
     Args:
@@ -121,7 +205,7 @@ class Duplicate(Attack):
 
 
 @dataclass(frozen=True)
-class ClaimVersion(Attack):
+class ClaimVersion(Answering):
     """Claims another version than that of its download, so that its update counts as newer or older than it is.
 
     A server that believes it gives the update a staleness that the attacker chose.

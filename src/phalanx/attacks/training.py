@@ -7,7 +7,7 @@ clients, draws minibatches as they do, and changes the loss, the gradient or the
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -15,23 +15,53 @@ from msgspec import Meta
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.attacks.attack import Attack, AttackTask, AttackTraits, Knowledge, Update
+from phalanx.attacks.attack import Attack, Knowledge, Update, each
 from phalanx.core import InfeasibleError, Vector
+from phalanx.data import Dataset
 from phalanx.fields import FiniteFloat, PositiveFloat, PositiveInt
-from phalanx.training.local import LocalTrainer
+from phalanx.training.local import LocalTask, LocalTrainer
 from phalanx.training.sgd import Added, LocalSGD, Trainer
 
 
+class AttackTask(NamedTuple):
+    """One training task of an attacker."""
+
+    task: LocalTask  # that of an honest client
+    data: Dataset  # its poisoned data
+    previous: Vector | None = None  # the previous download; None at the first one
+
+
+class Training(Attack, ABC, hooks=("check_trainer", "train")):
+    """An attack by local training."""
+
+    def check_trainer(self, honest: LocalTrainer) -> None:
+        """Raise InfeasibleError if `train` cannot take the place of this trainer."""
+
+    @abstractmethod
+    def train(self, job: AttackTask, honest: LocalTrainer) -> float:
+        """Train, write the change to `job.task.row`, and return the loss as the trainer of honest clients does."""
+
+
+def check_trainer(attack: Attack, honest: LocalTrainer) -> None:
+    """Raise InfeasibleError if an attack cannot train in place of this trainer."""
+    for one in each(attack, Training):
+        one.check_trainer(honest)
+
+
+def train(attack: Attack, job: AttackTask, honest: LocalTrainer) -> float:
+    """Train by an attack, the last one if it is made of several with their own training, or else as honest clients."""
+    own = each(attack, Training)
+    return own[-1].train(job, honest) if own else honest.train(job.task, job.data)
+
+
 @dataclass(frozen=True)
-class OwnTraining(Attack, ABC):
-    """The common part of attacks by local training.
+class OwnTraining(Training, ABC, hooks=("trainer",)):
+    """The common part of attacks that change training by `LocalSGD`.
 
     Args:
         epochs: number of passes over the attacker's data; null: as honest clients.
         lr: learning rate; null: as honest clients.
     """
-
-    traits: ClassVar[AttackTraits] = AttackTraits(trains=True)
 
     epochs: PositiveInt | None = None
     lr: PositiveFloat | None = None
@@ -62,7 +92,7 @@ class OwnTraining(Attack, ABC):
         recipe = replace(honest.recipe, lr=lr)
         if self.epochs is not None:
             recipe = replace(recipe, epochs=self.epochs, steps=None)
-        return super().train(job, self.trainer(honest, recipe, job))
+        return self.trainer(honest, recipe, job).train(job.task, job.data)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """The properties of attacks, as `Attack` states them."""
 
-import inspect
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +8,10 @@ import torch
 from torch import Tensor
 
 from phalanx.aggregators import Mean
-from phalanx.attacks import Answer, Attack, Knowledge, Role, Update
+from phalanx.attacks import Answer, Attack, Knowledge, Role, Update, timing
+from phalanx.attacks.attack import HOOKS, part, respond
+from phalanx.attacks.data import poison
+from phalanx.attacks.size import reported_size
 from phalanx.contracts.breach import TRIED, Found, Make, Property, drawing, same, value, written
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
@@ -43,12 +45,11 @@ def _situation(h: int = 8, b: int = 3) -> tuple[tuple[Update, ...], Knowledge]:
 
 
 def _part(attack: Attack, update: Update) -> Attack:
-    return attack.part(Role(update.client, update.version, (100, 101, 102)))
+    return part(attack, Role(update.client, update.version, (100, 101, 102)))
 
 
 def _forged(attack: Attack, update: Update, known: Knowledge, seed: int = 0) -> Tensor:
-    part = _part(attack, update)
-    return part.respond(update, known if part.traits.omniscient else None, _rng(seed)).delta
+    return respond(_part(attack, update), update, known, _rng(seed)).delta
 
 
 def _value(make: Make) -> Iterator[Found]:
@@ -74,7 +75,7 @@ def _repetition(make: Make) -> Iterator[Found]:
     for update in own:
         if not same(_forged(attack, update, known), _forged(attack, update, again)):
             yield "The same stream must give the same update. Draw from `rng` only.", written(update.delta)
-    one, other = (attack.poison(_images(), _rng()) for _ in range(2))
+    one, other = (poison(attack, _images(), _rng()) for _ in range(2))
     if not same(one.y, other.y) or not all(map(same, one.inputs.values(), other.inputs.values())):
         yield "The same stream must poison in the same way. Draw from `rng` only.", "60 images, twice."
     if not same(drawing(), drawn):
@@ -93,7 +94,7 @@ def _arguments(make: Make) -> Iterator[Found]:
     if not same(known.honest, before.honest):
         yield "It must not change what it knows of the others.", f"{written(before.honest)} changed."
     data = _images()
-    attack.poison(data, _rng())
+    poison(attack, data, _rng())
     if not same(data.y, _images().y) or not all(map(same, data.inputs.values(), _images().inputs.values())):
         yield "`poison` must not change the data that it is given.", "The given images or labels changed."
     yield TRIED
@@ -102,14 +103,14 @@ def _arguments(make: Make) -> Iterator[Found]:
 def _knowledge(make: Make) -> Iterator[Found]:
     attack = _made(make)
     own, _ = _situation()
-    part = _part(attack, own[0])
+    attacking = _part(attack, own[0])
     try:
-        part.respond(own[0], None, _rng())
+        respond(attacking, own[0], None, _rng())
     except InfeasibleError:
-        if not part.traits.omniscient:
+        if not attacking.traits.omniscient:
             yield "It must not need `knowledge`, or declare it: `traits.omniscient`.", "It was given none."
     except Exception as error:
-        what = "raise `InfeasibleError`" if part.traits.omniscient else "work, or declare `traits.omniscient`"
+        what = "raise `InfeasibleError`" if attacking.traits.omniscient else "work, or declare `traits.omniscient`"
         yield f"Without `knowledge` it must {what}.", f"It raised {type(error).__name__}: {error}"
     for h in (0, 1, 2):
         few, known = _situation(h)
@@ -121,7 +122,7 @@ def _knowledge(make: Make) -> Iterator[Found]:
 
 def _data(make: Make) -> Iterator[Found]:
     attack = _made(make)
-    data = attack.poison(_images(), _rng())
+    data = poison(attack, _images(), _rng())
     if not isinstance(data, Dataset) or data.classes != 10 or not isinstance(data.x, Tensor):
         yield "`poison` must return a data set of the same classes and inputs.", "60 images of 10 classes."
     elif data.x.shape[1:] != (1, 8, 8):
@@ -132,30 +133,28 @@ def _data(make: Make) -> Iterator[Found]:
 def _reports(make: Make) -> Iterator[Found]:
     attack = _made(make)
     for size in (1, 7, 1000):
-        reported = attack.reported_size(size)
+        reported = reported_size(attack, size)
         if not isinstance(reported, int) or isinstance(reported, bool) or reported < 1:
             yield "`reported_size` must return an integer of at least 1.", f"Of {size} it made {reported!r}."
     for seconds in (0.5, 10.0):
-        delay = attack.delay(seconds, _rng())
+        delay = timing.delay(attack, seconds, _rng())
         if not 0 < delay < math.inf:
             yield "`delay` must return a positive, finite number.", f"Of {seconds} seconds it made {delay!r}."
     answer = Answer(4, torch.ones(D))
-    for one in attack.answers(answer, [Answer(k, torch.ones(D)) for k in range(attack.traits.recalls)]):
+    for one in timing.answers(attack, answer, [Answer(k, torch.ones(D)) for k in range(timing.recalls(attack))]):
         if one.delta.shape != (D,) or not isinstance(one.version, int):
             yield "`answers` must return updates with versions.", f"It returned {one!r}."
     yield TRIED
 
 
 ABOUT = ("check_trainer", "goal")  # methods that say something of the attack, and do nothing
-HOOKS = tuple(
-    name for name, each in vars(Attack).items() if inspect.isfunction(each) and name[0] != "_" and name not in ABOUT
-)
 
 
 def _attacks(make: Make) -> Iterator[Found]:
     attack = _made(make)
     kind: Any = type(attack)
-    if all(getattr(kind, name) is getattr(Attack, name) for name in HOOKS):
+    bases = {"forge": Attack} | {name: base for name, base in HOOKS.items() if name not in ABOUT}
+    if all(getattr(kind, name, None) is getattr(base, name) for name, base in bases.items() if issubclass(kind, base)):
         yield "It attacks nothing. Override a method, such as `forge`.", f"{kind.__name__} overrides none."
     yield TRIED
 

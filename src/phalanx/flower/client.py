@@ -24,7 +24,11 @@ from torch import nn
 
 from phalanx.algorithms.hidden import hiding
 from phalanx.algorithms.private import privately, secretly
-from phalanx.attacks import Answer, Attack, Update
+from phalanx.attacks import Attack, Training, Update
+from phalanx.attacks.attack import each, remembers, varies
+from phalanx.attacks.data import poison
+from phalanx.attacks.size import reported_size
+from phalanx.attacks.timing import changes_timing
 from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Served, Vector, local_state
 from phalanx.data import Dataset, Schema
 from phalanx.data.images import ImageSource
@@ -130,14 +134,12 @@ class Participant(UnderContract):
                 f"{type(self.attack).__name__} needs other clients' updates, and a real client sees only its own. "
                 "Choose an attack that is not omniscient, or run a simulation."
             )
-        if self.attack is not None and _changes_timing(self.attack):
+        if changes_timing(self.attack):
             raise InfeasibleError(
                 f"{type(self.attack).__name__} changes when or how often a client answers, and a real client answers "
                 "each task once. Choose another attack, or run a simulation."
             )
-        if self.attack is not None and (
-            self.attack.traits.trains or self.attack.traits.remembers or self.attack.traits.has_parts
-        ):
+        if each(self.attack, Training) or remembers(self.attack) or varies(self.attack):
             raise InfeasibleError(
                 f"{type(self.attack).__name__} changes local training, changes from round to round or has a memory, "
                 "which only a simulation offers. Choose another attack, or run a simulation."
@@ -194,13 +196,6 @@ class Participant(UnderContract):
                     f"The model computes in {dtype}, and the examples are {x.dtype}. Convert one of them, e.g. by "
                     "model.float() and x.float()."
                 )
-
-
-def _changes_timing(attack: Attack) -> bool:
-    """Return whether an attack does anything but answer each task once, as soon as it can."""
-    plain = Answer(0, torch.zeros(1))
-    sent = () if attack.traits.recalls or attack.traits.holds_back else attack.answers(plain, ())
-    return not (len(sent) == 1 and sent[0] is plain) or attack.delay(1.0, generator(0, "delay")) != 1.0
 
 
 class RememberedTurn(NamedTuple):
@@ -358,10 +353,8 @@ class ClientWorker:
 
     def introduce(self, content: RecordDict) -> RecordDict:
         """Return the signed answer to enrolment: the reported number of examples, which an attacker may falsify."""
-        size, attack = len(self.participant.examples.train), self.participant.attack
-        return self._signed(
-            self._meant(codec.read_task(content), content), attack.reported_size(size) if attack else size
-        )
+        size = reported_size(self.participant.attack, len(self.participant.examples.train))
+        return self._signed(self._meant(codec.read_task(content), content), size)
 
     def train(self, content: RecordDict) -> RecordDict:
         """Train on a task and return the signed answer.
@@ -451,9 +444,8 @@ class ClientWorker:
         """Return the training data, poisoned once if the client attacks."""
         participant = self.participant
         if self._poisoned is None:
-            rng, attack = generator(participant.seed, "poison", client), participant.attack
             data = participant.examples.train.for_model(self.trainer.model.dtype)
-            self._poisoned = attack.poison(data, rng) if attack else data
+            self._poisoned = poison(participant.attack, data, generator(participant.seed, "poison", client))
         return self._poisoned
 
     def _signed(

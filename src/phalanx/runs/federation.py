@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from phalanx.algorithms.hidden import hiding
+from phalanx.attacks.data import goal
 from phalanx.core import AnyState, InfeasibleError, Vector
 from phalanx.data import Dataset, Schema
 from phalanx.engine import promised
@@ -96,7 +97,7 @@ class Federation:
         self.byzantine = plan.attackers(self.names)
         self.honest = [i for i in range(plan.population) if i not in self.byzantine]
         attacked = plan.attack if self.byzantine else None
-        self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
+        self.goals = {group: goal(attacked, test) for group, test in self.tests.items()}
         self._try_out()
         self.sitting_out = untrainable(self.model, dict(enumerate(self.data)), plan.seed)
         self.settings = LoopSettings(**{**plan.loop, "guard": plan.guard.excusing(self.sitting_out)})

@@ -4,8 +4,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import torch
 
-from phalanx.attacks import Answer, Attack, AttackTask, Knowledge, Meanwhile, Role, Update
-from phalanx.attacks.attack import seen_by
+from phalanx.attacks import (
+    Answer,
+    Attack,
+    AttackTask,
+    Knowledge,
+    Meanwhile,
+    Role,
+    Training,
+    Update,
+    timing,
+)
+from phalanx.attacks.attack import each, part, remembers, respond, varies
+from phalanx.attacks.data import poison
+from phalanx.attacks.size import reported_size
+from phalanx.attacks.training import check_trainer, train
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
@@ -50,7 +63,8 @@ class Adversary:
                 f"{self.attack} tries out the server's rule, and {algorithm.title} has none. Choose an algorithm that "
                 "has, such as FedAvg, or set a number where it says search."
             )
-        self.reported = {i: self.attack.reported_size(size) if i in clients else size for i, size in sizes.items()}
+        self.remembers, self.recalls = remembers(self.attack), timing.recalls(self.attack)
+        self.reported = {i: reported_size(self.attack if i in clients else None, size) for i, size in sizes.items()}
         self.previous = dict[int, Vector]()  # the last download of each attacker
         self.earlier = dict[int, tuple[Answer, ...]]()  # the last answers of each attacker, sent or not
         self.held = dict[int, Trained]()  # tasks whose answer an attacker holds back
@@ -67,11 +81,11 @@ class Adversary:
     @property
     def trains(self) -> bool:
         """Whether the attackers train other than honest clients on data that never change."""
-        return bool(self.clients) and (self.traits.trains or self.traits.has_parts)
+        return bool(self.clients) and (bool(each(self.attack, Training)) or varies(self.attack))
 
     def part(self, client: int, version: int) -> Attack:
         """Return the attack that an attacker performs for its download of a version."""
-        return self.attack.part(Role(client, version, tuple(sorted(self.clients))))
+        return part(self.attack, Role(client, version, tuple(sorted(self.clients))))
 
     def poisoned(self, client: int, data: Dataset) -> Dataset:
         """Return the data that a client trains on, or begins with if that depends on the version."""
@@ -80,11 +94,11 @@ class Adversary:
         self._given[client] = data
         return self.data(client, self.part(client, 0))
 
-    def data(self, client: int, part: Attack) -> Dataset:
-        """Return the data that an attacker trains on if it performs that part."""
+    def data(self, client: int, attack: Attack) -> Dataset:
+        """Return the data that an attacker trains on if it performs that part of the attack."""
         held = self._poisoned.get(client)
-        if held is None or held[0] != part:
-            held = part, part.poison(self._given[client], generator(self.seed, "poison", client))
+        if held is None or held[0] != attack:
+            held = attack, poison(attack, self._given[client], generator(self.seed, "poison", client))
             self._poisoned[client] = held
         return held[1]
 
@@ -99,12 +113,12 @@ class Adversary:
         """Return the seconds from a download to the answer; an honest client would take `seconds`."""
         if client not in self:
             return seconds
-        return self.part(client, version).delay(seconds, generator(self.seed, "delay", client, turn))
+        return timing.delay(self.part(client, version), seconds, generator(self.seed, "delay", client, turn))
 
     def holds_back(self, trained: Trained) -> bool:
         """Return whether a client holds back its answer; if so, keep its task."""
         client, version = trained.update.client, trained.update.version
-        held = client in self and self.part(client, version).traits.holds_back
+        held = client in self and timing.holds_back(self.part(client, version))
         if held:
             self.held[client] = trained
         return held
@@ -121,11 +135,11 @@ class Adversary:
             version: the newest version that the server sent.
             others: number of honest clients that the server waits for.
         """
-        now = [
-            client
-            for client, trained in sorted(self.held.items())
-            if self.part(client, trained.update.version).sends_now(Meanwhile(version - trained.update.version, others))
-        ]
+        now = list[int]()
+        for client, trained in sorted(self.held.items()):
+            since = trained.update.version
+            if timing.sends_now(self.part(client, since), Meanwhile(version - since, others)):
+                now.append(client)
         return [self.held.pop(client) for client in now]
 
     def answers(self, trained: Trained, flying: Mapping[int, Trained], wait: Wait) -> Sequence[Answer]:
@@ -144,13 +158,13 @@ class Adversary:
             wait.knowledge = self._knowledge([flying[client].update for client in sorted(flying)])
         rng = generator(self.seed, "attack", update.client, trained.turn)
         update = update._replace(memory=self.memories.get(update.client))
-        forged = attack.respond(update, seen_by(attack, wait.knowledge), rng)
-        if self.traits.remembers:
+        forged = respond(attack, update, wait.knowledge, rng)
+        if self.remembers:
             self.memories[update.client] = forged.memory
         answer, earlier = Answer(update.version, forged.delta), self.earlier.get(update.client, ())
-        if self.traits.recalls:
-            self.earlier[update.client] = (*earlier, answer)[-self.traits.recalls :]
-        return attack.answers(answer, earlier)
+        if self.recalls:
+            self.earlier[update.client] = (*earlier, answer)[-self.recalls :]
+        return timing.answers(attack, answer, earlier)
 
     def _knowledge(self, flying: Sequence[Update]) -> Knowledge:
         honest = [update for update in flying if update.client not in self]
@@ -191,15 +205,15 @@ class AttackerExecutor:
     """
 
     def __init__(self, adversary: Adversary, trainer: LocalTrainer, *, exact: bool) -> None:
-        adversary.attack.check_trainer(trainer.base)
+        check_trainer(adversary.attack, trainer.base)
         self.adversary, self.trainer, self.exact = adversary, trainer.base, exact
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterator[tuple[LocalTask, float]]:
         """See `Executor`."""
         for task in tasks:
-            part = self.adversary.part(task.client, task.version)
-            previous, data = self.adversary.previous.get(task.client), self.adversary.data(task.client, part)
+            attack = self.adversary.part(task.client, task.version)
+            previous, data = self.adversary.previous.get(task.client), self.adversary.data(task.client, attack)
             trainer, measured = self.trainer, self.exact and len(data)
             before = evaluate(trainer.model, task.start, data, trainer.task).loss if measured else None
-            loss = part.train(AttackTask(task, data, previous), trainer)
+            loss = train(attack, AttackTask(task, data, previous), trainer)
             yield task, loss if before is None else before
