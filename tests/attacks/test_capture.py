@@ -9,6 +9,7 @@ from phalanx.algorithms import FedAvg, PerCluster
 from phalanx.attacks import (
     ALIE,
     Divided,
+    HoldBack,
     InGroup,
     InnerProduct,
     Knowledge,
@@ -87,6 +88,8 @@ def test_a_reputation_is_that_of_the_server():
     [
         (InGroup, LabelFlip()),
         (InGroup, Scheduled(SignFlip())),
+        (InGroup, Together(LabelFlip(), SignFlip())),
+        (OnCredit, Together(SignFlip(), HoldBack())),
         (OnCredit, LabelFlip()),
         (OnCredit, PoisonedFL()),
     ],

@@ -8,17 +8,28 @@ from phalanx.attacks import (
     ALIE,
     AllLabelsTo,
     Backdoor,
+    Divided,
+    Flood,
     Gaussian,
+    HoldBack,
     InnerProduct,
     LabelFlip,
     LabelShift,
     MinMax,
+    Misreporting,
+    Neurotoxin,
+    OwnTraining,
+    Poisoning,
+    Replay,
     ReportSize,
     ReportTimes,
     Rescale,
+    Scheduled,
+    SignFlip,
     Sybils,
     Together,
 )
+from phalanx.attacks.attack import HOOKS, each
 from phalanx.attacks.data import goal, poison
 from phalanx.attacks.size import reported_size
 from phalanx.data import Dataset
@@ -56,6 +67,19 @@ def test_the_goal_is_that_of_the_first_that_has_one():
         assert torch.equal(goal(attack, images()).x, one.goal(images()).x)
         assert torch.equal(goal(attack, images()).y, one.goal(images()).y)
     assert goal(Together(Rescale(), Gaussian()), images()) is None
+
+
+@pytest.mark.parametrize(
+    "attack", [LabelFlip(1, 2), ReportSize(), Neurotoxin(), Flood(), HoldBack(), Replay()], ids=str
+)
+def test_attacks_made_of_others_do_all_that_these_do_alone(attack):
+    (kind,) = {base for base in HOOKS.values() if isinstance(attack, base)} - {OwnTraining}
+    for made in (Together(attack, SignFlip()), Together(SignFlip(), Sybils(attack)), Scheduled(attack, start=3)):
+        assert each(made, kind) == (attack,)
+    assert each(Divided(attack, SignFlip()), kind) == each(Divided(attack, attack), kind)[:1] == (attack,)
+    whole_run = kind in (Poisoning, Misreporting)  # of a schedule, these are those of the attack alone
+    assert each(Scheduled(SignFlip(), otherwise=attack), kind) == (() if whole_run else (attack,))
+    assert not each(Together(Rescale(), Scheduled(Sybils(Gaussian()))), kind)
 
 
 def test_together_sees_what_its_parts_see():

@@ -206,12 +206,22 @@ class Varying(Attack, ABC, hooks=("part",)):
         """Return the attack that one attacker performs for one download: what it trains, forges and answers."""
 
 
-class Combining(Attack, ABC, hooks=("each",)):
-    """An attack made of others: it says which of them poison, train and so on, and forges by `respond`."""
+class Combining(Remembering, hooks=("each",)):
+    """An attack made of others, which do all that they do alone, but forge as its `respond` lets them."""
 
+    @property
     @abstractmethod
+    def inside(self) -> tuple[Attack, ...]:
+        """The attacks that it is made of, in their order."""
+
+    @property
+    @override
+    def remembers(self) -> bool:
+        return any(map(remembers, self.inside))
+
     def each(self, kind: type[K]) -> tuple[K, ...]:
-        """Return the attacks in it that are of a kind, in their order: `each` of those that it is made of."""
+        """Return the attacks of a kind inside, at any depth, in their order."""
+        return tuple(one for attack in self.inside for one in each(attack, kind))
 
 
 class Colluding(Attack, ABC, hooks=("collude",)):
@@ -248,10 +258,9 @@ def needed(attack: Attack, knowledge: Knowledge | None) -> Knowledge:
 
 
 def each(attack: Attack | None, kind: type[K]) -> tuple[K, ...]:
-    """Return the attacks of a kind, in their order: those that an attack is made of, or itself; none of None."""
-    if isinstance(attack, Combining):
-        return attack.each(kind)
-    return (attack,) if isinstance(attack, kind) else ()
+    """Return the attacks of a kind, in their order: those that an attack is made of, and itself; none of None."""
+    inside = attack.each(kind) if isinstance(attack, Combining) else ()
+    return (*inside, attack) if isinstance(attack, kind) else inside
 
 
 def remembers(attack: Attack | None) -> bool:

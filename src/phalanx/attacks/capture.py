@@ -15,7 +15,6 @@ from phalanx.attacks.attack import (
     AttackTraits,
     Combining,
     Forged,
-    K,
     Knowledge,
     Remembering,
     Role,
@@ -54,16 +53,16 @@ class Divided(OneOf):
 
     @property
     @override
-    def either(self) -> tuple[Attack, Attack]:
+    def inside(self) -> tuple[Attack, Attack]:
         return self.first, self.second
 
     @override
     def part(self, role: Role) -> Attack:
-        return part(self.either[role.rank % 2], role)
+        return part(self.inside[role.rank % 2], role)
 
 
 @dataclass(frozen=True)
-class InGroup(Combining, Remembering):
+class InGroup(Combining):
     """Performs an attack among one client and those most like it, as if the federation were that group.
 
     The attackers see only the updates of `target` and of the `count` - 1 honest clients whose updates have the largest
@@ -89,9 +88,10 @@ class InGroup(Combining, Remembering):
     def traits(self) -> AttackTraits:
         return self.attack.traits._replace(omniscient=True)
 
+    @property
     @override
-    def each(self, kind: type[K]) -> tuple[K, ...]:
-        return each(self.attack, kind)
+    def inside(self) -> tuple[Attack, ...]:
+        return (self.attack,)
 
     @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:

@@ -4,7 +4,7 @@ With `otherwise`, attackers first get where they want to be, and then attack the
 with them, or are half of an honest group until it is split.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +19,6 @@ from phalanx.attacks.attack import (
     Forged,
     K,
     Knowledge,
-    Remembering,
     Role,
     Update,
     Varying,
@@ -33,34 +32,30 @@ from phalanx.attacks.size import Misreporting
 from phalanx.fields import NonNegativeInt, PositiveInt
 
 
-class OneOf(Combining, Varying, Remembering, ABC):
+class OneOf(Combining, Varying):
     """Performs one of two attacks: a subclass says which, by `part`."""
 
     of_first: ClassVar[tuple[type[Attack], ...]]  # what the first attack alone does to the whole run
 
     @property
     @abstractmethod
-    def either(self) -> tuple[Attack, Attack]:
-        """The attacks."""
+    @override
+    def inside(self) -> tuple[Attack, Attack]: ...
 
     @property
     @override
     def traits(self) -> AttackTraits:
-        first, second = self.either
+        first, second = self.inside
         return first.traits | second.traits
 
     @override
     def each(self, kind: type[K]) -> tuple[K, ...]:
-        if isinstance(self, kind) and kind is Varying:
-            return (self,)
-        first, second = self.either
-        return each(first, kind) + (() if issubclass(kind, self.of_first) else each(second, kind))
+        return each(self.inside[0], kind) if issubclass(kind, self.of_first) else super().each(kind)
 
     @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
         """See `Remembering`: as the only attacker."""
-        alone = self.part(Role(update.client, update.version, (update.client,)))
-        return respond(alone, update, knowledge, rng)
+        return respond(self.part(Role(update.client, update.version, (update.client,))), update, knowledge, rng)
 
 
 @dataclass(frozen=True)
@@ -104,7 +99,7 @@ class Scheduled(OneOf):
 
     @property
     @override
-    def either(self) -> tuple[Attack, Attack]:
+    def inside(self) -> tuple[Attack, Attack]:
         return self.attack, self.otherwise or HONEST
 
     @override

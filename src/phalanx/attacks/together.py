@@ -11,13 +11,10 @@ from phalanx.attacks.attack import (
     AttackTraits,
     Combining,
     Forged,
-    K,
     Knowledge,
-    Remembering,
     Role,
     Update,
     Varying,
-    each,
     needed,
     part,
     remembers,
@@ -29,7 +26,7 @@ from phalanx.rng import generator
 
 
 @dataclass(frozen=True)
-class Together(Combining, Varying, Remembering):
+class Together(Combining, Varying):
     """Applies two attacks, one after the other: the second works on the result of the first.
 
     The second poisons the data that the first poisoned, changes the size that the first reported, and forges the update
@@ -51,13 +48,19 @@ class Together(Combining, Varying, Remembering):
     def traits(self) -> AttackTraits:
         return self.first.traits | self.second.traits
 
+    @property
     @override
-    def each(self, kind: type[K]) -> tuple[K, ...]:
-        return each(self.first, kind) + each(self.second, kind)
+    def inside(self) -> tuple[Attack, ...]:
+        return self.first, self.second
+
+    @property
+    @override
+    def varies(self) -> bool:
+        return any(map(varies, self.inside))
 
     @override
     def part(self, role: Role) -> Attack:
-        return Together(part(self.first, role), part(self.second, role)) if varies(self) else self
+        return Together(part(self.first, role), part(self.second, role)) if self.varies else self
 
     @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
@@ -100,13 +103,14 @@ class Sybils(Combining):
     def traits(self) -> AttackTraits:
         return self.attack.traits._replace(omniscient=True)
 
+    @property
     @override
-    def each(self, kind: type[K]) -> tuple[K, ...]:
-        return each(self.attack, kind)
+    def inside(self) -> tuple[Attack, ...]:
+        return (self.attack,)
 
     @override
-    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        return needed(self, knowledge).agreed(self, self._forged)
+    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
+        return Forged(needed(self, knowledge).agreed(self, self._forged), update.memory)
 
     def _forged(self, knowledge: Knowledge) -> Vector:
         # Draws are named by version and client, so the result does not depend on which attacker computes it.
