@@ -420,8 +420,12 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
 
     @property
     def rule(self) -> Rule | None:
-        """The rule that combines updates, for titles and for attackers that evaluate it; None if there is none."""
-        return None
+        """The rule that combines updates, for titles and for attackers that evaluate it; None if there is none.
+
+        It is the field `aggregate`, if the algorithm has one.
+        """
+        rule: Rule | None = getattr(self, "aggregate", None)
+        return rule
 
     # Role: server
     @abstractmethod

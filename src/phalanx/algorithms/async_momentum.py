@@ -76,11 +76,6 @@ class AsyncMomentum(OneByOne[AsyncMomentumState], MomentumClient[AsyncMomentumSt
     def traits(self) -> Traits:
         return super().traits._replace(synchronous=False, can_join=True)
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     # Role: server
 
     @override

@@ -130,11 +130,6 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
 
     # Role: server
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     @override
     def weights(self, state: AsyncRFFLState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: reputations."""

@@ -133,11 +133,6 @@ class BASGD(OneByOne[BASGDState], MomentumClient[BASGDState], Weighted[BASGDStat
         """Return BASGD as in the published code of Cox et al. (2024), for f attackers."""
         return cls(2 * f + 1, Median(), fresh_only=True, first_only=True, forgets_first=True)
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     # Role: server
 
     @override

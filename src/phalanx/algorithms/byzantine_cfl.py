@@ -210,11 +210,6 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         """Return Algorithm 1: one split a round, and who is separated is excluded."""
         return cls(exclusion=AtOnce())
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ByzantineCFLState, Set[int]]:
         weights = self.preprocess.enrolled(sizes)

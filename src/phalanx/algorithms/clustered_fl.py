@@ -296,11 +296,6 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
 
     # Role: server
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ClusteredFLState, Set[int]]:
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them

@@ -66,11 +66,6 @@ class DeMoA(Weighted[DeMoAState]):
     server_lr: PositiveFloat = 1.0
     preprocess: Preprocess = Ignore()
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     # Role: client
 
     @override

@@ -45,11 +45,6 @@ class FedAvg(Weighted[FedAvgState]):
     preprocess: Preprocess = AsReported()
     server_lr: PositiveFloat = 1.0
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:
         weights = self.preprocess.enrolled(sizes)

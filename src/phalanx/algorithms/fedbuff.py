@@ -97,11 +97,6 @@ class FedBuff(OneByOne[FedBuffState], Weighted[FedBuffState]):
     def traits(self) -> Traits:
         return super().traits._replace(synchronous=False, observed=("filled",))
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedBuffState, Set[int]]:
         if self.distinct and len(sizes) < self.size:

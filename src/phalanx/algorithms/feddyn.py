@@ -62,11 +62,6 @@ class FedDyn(Weighted[FedDynState]):
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = AsReported()
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     # Role: client
 
     @property

@@ -49,11 +49,6 @@ class FedNova(Weighted[FedAvgState]):
 
     @property
     @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
-    @property
-    @override
     def traits(self) -> Traits:
         """See `Algorithm`: clients must take the steps that divide their updates."""
         return super().traits._replace(pace=self.training.pace)

@@ -117,11 +117,6 @@ class FLHC(Algorithm[FLHCState]):
             raise ValueError(f'linkage "ward" needs the distance "euclidean", got {self.distance!r}.')
         check_stop(self.clusters, None if self.clusters is not None else self.max_distance)
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLHCState, Set[int]]:
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them

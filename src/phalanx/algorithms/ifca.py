@@ -111,11 +111,6 @@ class IFCA(Algorithm[IFCAState]):
     def traits(self) -> Traits:
         return super().traits._replace(observed=("clusters", "iteration"), can_join=True, exact_losses=True)
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[IFCAState, Set[int]]:
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them

@@ -111,11 +111,6 @@ class LowRankProducts(Weighted[FedAvgState]):
 
     @property
     @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
-    @property
-    @override
     def traits(self) -> Traits:
         return super().traits._replace(knows_layout=bool(self.adapters))
 

@@ -198,11 +198,6 @@ class RFFL(CumulativeClient[RFFLState]):
 
     # Role: server
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     @override
     def weights(self, state: RFFLState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: reputations, none on probation and after exclusion."""

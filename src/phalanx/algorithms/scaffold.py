@@ -70,11 +70,6 @@ class SCAFFOLD(Weighted[SCAFFOLDState]):
 
     @property
     @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
-    @property
-    @override
     def traits(self) -> Traits:
         """See `Algorithm`: the server sends all that a client needs, model and correction."""
         return super().traits._replace(vectors=2, keeps="nothing")

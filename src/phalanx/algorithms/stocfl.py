@@ -95,11 +95,6 @@ class StoCFL(Algorithm[StoCFLState]):
     def traits(self) -> Traits:
         return super().traits._replace(observed=("clusters",), can_join=True)
 
-    @property
-    @override
-    def rule(self) -> Aggregator:
-        return self.aggregate
-
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[StoCFLState, Set[int]]:
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them

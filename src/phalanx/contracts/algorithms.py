@@ -54,7 +54,7 @@ def _purity(make: Make) -> Iterator[Found]:
 
 
 def _value(make: Make) -> Iterator[Found]:
-    yield from value(_made(make))
+    yield from value(make)
     try:
         state = _start(_made(make))
         state.version = 3

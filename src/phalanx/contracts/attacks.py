@@ -25,13 +25,13 @@ def _made(make: Make) -> Attack:
     return attack
 
 
-def _rng(seed: int = 0) -> torch.Generator:
-    return generator(seed, "attack")
+def _rng() -> torch.Generator:
+    return generator(0, "attack")
 
 
-def _images(n: int = 60) -> Dataset:
+def _images() -> Dataset:
     draw = generator(5, "data")
-    return Dataset(torch.rand(n, 1, 8, 8, generator=draw), torch.randint(0, 10, (n,), generator=draw), 10)
+    return Dataset(torch.rand(60, 1, 8, 8, generator=draw), torch.randint(0, 10, (60,), generator=draw), 10)
 
 
 def _situation(h: int = 8, b: int = 3) -> tuple[tuple[Update, ...], Knowledge]:
@@ -48,12 +48,8 @@ def _part(attack: Attack, update: Update) -> Attack:
     return part(attack, Role(update.client, update.version, (100, 101, 102)))
 
 
-def _forged(attack: Attack, update: Update, known: Knowledge, seed: int = 0) -> Tensor:
-    return respond(_part(attack, update), update, known, _rng(seed)).delta
-
-
-def _value(make: Make) -> Iterator[Found]:
-    yield from value(_made(make))
+def _forged(attack: Attack, update: Update, known: Knowledge) -> Tensor:
+    return respond(_part(attack, update), update, known, _rng()).delta
 
 
 def _update(make: Make) -> Iterator[Found]:
@@ -160,7 +156,7 @@ def _attacks(make: Make) -> Iterator[Found]:
 
 
 PROPERTIES: dict[str, Property] = {
-    "value": _value,
+    "value": value,
     "attacks": _attacks,
     "update": _update,
     "repetition": _repetition,

@@ -68,8 +68,9 @@ def examined(properties: Mapping[str, Property], make: Make) -> Examined:
     return found
 
 
-def value(subject: Any) -> Iterator[Found]:
+def value(make: Make) -> Iterator[Found]:
     """Yield why a subject is no value that a run can hold: immutable, and equal to what has the same fields."""
+    subject = make(8, 1)
     if not dataclasses.is_dataclass(subject) or isinstance(subject, type):
         yield "Its class must be a dataclass with `frozen=True`.", f"{type(subject).__name__} is none."
         return

@@ -11,14 +11,8 @@ from phalanx.rng import borrowed, generator
 
 CLASSES = 10
 BATCH = 3
-SHAPES = (
-    (64,),
-    (1, 8, 8),
-    (1, 28, 28),
-    (3, 32, 32),
-    (12,),
-    (3, 24, 24),
-)  # of an example; those of one entry may be text
+# of an example; those of one entry may be text
+SHAPES = ((64,), (1, 8, 8), (1, 28, 28), (3, 32, 32), (12,), (3, 24, 24))
 
 
 def _made(make: Make) -> Model:
@@ -26,9 +20,9 @@ def _made(make: Make) -> Model:
     return model
 
 
-def _built(model: Model, shape: tuple[int, ...], seed: int = 0) -> nn.Module | None:
+def _built(model: Model, shape: tuple[int, ...]) -> nn.Module | None:
     """Return the network; None if it is not defined for examples of this shape."""
-    with borrowed(seed, "model"):
+    with borrowed(0, "model"):
         try:
             return model.build(shape, CLASSES)
         except ValueError:
@@ -52,10 +46,6 @@ def _networks(model: Model) -> Iterator[tuple[nn.Module, Tensor]]:
             yield module, x
             return
     raise ValueError(f"It takes examples of none of the shapes {', '.join(map(str, SHAPES))}.")
-
-
-def _value(make: Make) -> Iterator[Found]:
-    yield from value(_made(make))
 
 
 def _form(make: Make) -> Iterator[Found]:
@@ -115,7 +105,7 @@ def _repetition(make: Make) -> Iterator[Found]:
 
 
 PROPERTIES: dict[str, Property] = {
-    "value": _value,
+    "value": value,
     "form": _form,
     "start": _start,
     "training": _training,

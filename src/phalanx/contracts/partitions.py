@@ -58,10 +58,6 @@ def _cases(partition: Partition) -> list[Examples]:
     return taken
 
 
-def _value(make: Make) -> Iterator[Found]:
-    yield from value(_made(make))
-
-
 def _form(make: Make) -> Iterator[Found]:
     for case in _cases(_made(make)):
         parts = _split(_made(make), case)
@@ -118,7 +114,7 @@ def _labels(make: Make) -> Iterator[Found]:
 
 
 PROPERTIES: dict[str, Property] = {
-    "value": _value,
+    "value": value,
     "form": _form,
     "holders": _holders,
     "repetition": _repetition,

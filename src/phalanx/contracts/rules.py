@@ -110,10 +110,6 @@ def near(one: Tensor, other: Tensor, tolerance: float = 1e-6) -> bool:
     return torch.allclose(one.double(), other.double(), rtol=tolerance, atol=tolerance)
 
 
-def _value(make: Make) -> Iterator[Found]:
-    yield from value(make(SIZES[0], 1))
-
-
 def _translation(make: Make) -> Iterator[Found]:
     for U, made in cases(make):
         shift = torch.linspace(-3, 4, U.shape[1], dtype=U.dtype)
@@ -290,7 +286,7 @@ def _bounded(means: str, result: Tensor, U: Tensor, liars: list[int], weights: T
 
 
 PROPERTIES: dict[str, Property] = {
-    "value": _value,
+    "value": value,
     "repetition": _repetition,
     "arguments": _arguments,
     "form": _form,

@@ -56,10 +56,6 @@ def _cases(task: Task) -> Iterator[tuple[str, Dataset, Tensor]]:
         raise ValueError(f"It takes examples with none of these: {', '.join(_data())}.")
 
 
-def _value(make: Make) -> Iterator[Found]:
-    yield from value(_made(make))
-
-
 def _loss(make: Make) -> Iterator[Found]:
     task = _made(make)
     for kind, data, outputs in _cases(task):
@@ -130,7 +126,7 @@ def _outputs(make: Make) -> Iterator[Found]:
 
 
 PROPERTIES: dict[str, Property] = {
-    "value": _value,
+    "value": value,
     "outputs": _outputs,
     "loss": _loss,
     "mean": _mean,

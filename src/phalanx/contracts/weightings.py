@@ -39,10 +39,6 @@ def _feasible(make: Make) -> list[dict[int, int]]:
     return [sizes for sizes in SIZES if _weights(_made(make), sizes) is not None]
 
 
-def _value(make: Make) -> Iterator[Found]:
-    yield from value(_made(make))
-
-
 def _form(make: Make) -> Iterator[Found]:
     weighting = _made(make)
     there = _feasible(make)
@@ -137,7 +133,7 @@ def _worst(weighting: Preprocess, sizes: Mapping[int, int], attackers: Sequence[
 
 
 PROPERTIES: dict[str, Property] = {
-    "value": _value,
+    "value": value,
     "form": _form,
     "repetition": _repetition,
     "arguments": _arguments,

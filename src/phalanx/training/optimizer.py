@@ -162,7 +162,7 @@ class OptimizerTrainer(LocalTrainer):
         noise = generator(self.seed, "augment", *key)
         total, seen = torch.zeros((), dtype=torch.float64, device=model.device), self.task.count(data.y[:0])
         minibatches = recipe.minibatches.minibatches(data, generator(self.seed, "batches", *key), alone=not self._pairs)
-        steps = self._steps(data)
+        steps = recipe.minibatches.count(len(data), alone=not self._pairs)
         with borrowed(self.seed, "dropout", *key, device=model.device):
             for step, (epoch, x, y) in enumerate(minibatches):
                 loss = self._gradient(x if recipe.augment is None else recipe.augment(x, noise), y)
@@ -211,16 +211,6 @@ class OptimizerTrainer(LocalTrainer):
             norm = torch.linalg.vector_norm(model.gradient)
             model.gradient *= (recipe.clip_norm / norm).clamp(max=1.0)
         return total
-
-    def _steps(self, data: Dataset) -> int:
-        """Return the number of steps of a task."""
-        recipe, n = self.recipe, len(data)
-        if recipe.steps is not None:
-            return recipe.steps
-        size = recipe.minibatches.examples(n)
-        each = -(-n // size)
-        joined = self._pairs and n % size == 1 and each > 1 and size > 1
-        return recipe.epochs * (each - joined)
 
     @override
     def snapshot(self) -> Mapping[int, Any]:
