@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from phalanx.cli.configuration import CLASS, FIELDS, ChosenClass, Draft, made, resolved
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import escape, say
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
 from phalanx.cli.written import imported, with_numbers
@@ -43,9 +43,9 @@ def check_command(options: Options, console: Console) -> int:
         console.print(words, soft_wrap=True)
     listed = f": {', '.join(found.holding)}" if found.holding else ""
     total = len(found.broken) + len(found.untried) + len(found.holding)
-    console.print(f"{len(found.holding)} of {total} properties hold{listed}.", soft_wrap=True)
+    say(console, f"{len(found.holding)} of {total} properties hold{listed}.")
     for name, why in found.untried.items():
-        console.print(f"Not tried: {name}, since {escape(shown(why, 200))}.", soft_wrap=True)
+        say(console, f"Not tried: {name}, since {shown(why, 200)}.")
     return int(bool(found.broken))
 
 
@@ -79,11 +79,11 @@ def _library(options: Options, console: Console) -> int:
         tried += sum(map(bool, rules.values()))
         missed = {rule: forms for rule, forms in rules.items() if any(v.met is False for v in forms.values())}
         unmet += len(missed)
-        console.print(f"{case.title}: {counted(rules)}", soft_wrap=True)
+        say(console, f"{case.title}: {counted(rules)}")
         for rule, forms in missed.items():
             console.print(f"  [red]{rule}[/]: {escape(cell(forms, 'no'))}", soft_wrap=True)
         if missed:
-            console.print(f"  Expected: {escape(case.criterion)}", soft_wrap=True)
+            say(console, f"  Expected: {case.criterion}")
 
     with running(library) as process:
         known = ", ".join(f"{name} {number}" for name, number in versions(library, process).items())

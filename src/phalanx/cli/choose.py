@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import say
 from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import read_sizes
 from phalanx.core import InfeasibleError
@@ -38,8 +38,7 @@ def choose_command(options: Options, console: Console) -> int:
     if options.json:
         console.print_json(json.dumps(_form(found), allow_nan=False))
     else:
-        for line in _lines(found):
-            console.print(escape(line), soft_wrap=True)
+        say(console, *_lines(found))
     return 0 if found.offers else 1
 
 

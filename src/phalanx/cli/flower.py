@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from phalanx.cli.checks import check_folder
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import escape, say
 from phalanx.cli.parser import Options
 from phalanx.core import InfeasibleError
 from phalanx.data import Digits
@@ -59,7 +59,7 @@ def up(options: Options, console: Console) -> int:
         config |= {"clients": options.clients, "steps": options.steps or STEPS, "asynchronous": options.asynchronous}
     known = _begin(options, folder, results, console)
     started = f"{plural(options.clients, 'client')} and a server"
-    console.print(f"Starting {started}. Logs: {folder / LOGS}", soft_wrap=True)
+    say(console, f"Starting {started}. Logs: {folder / LOGS}")
     nodes, stopping = deal(folder / DATA, options.clients), partial(console.print, "Shutting down.")
     if options.app is not None and "schema" in _configured(options.app):
         config["schema"] = str(folder / DATA / SCHEMA_FILE)
@@ -79,10 +79,9 @@ def up(options: Options, console: Console) -> int:
         said = cause(log)
         said = said if "Free some space" in said else without_room(folder) or said
         console.print(escape(said, lines=True), soft_wrap=True)
-    for line in excluded(read(results / AUDIT) if (results / AUDIT).is_file() else []):
-        console.print(escape(line), soft_wrap=True)
+    say(console, *excluded(read(results / AUDIT) if (results / AUDIT).is_file() else []))
     how = "Done" if done else "The run was stopped" if stopped else "The run failed"
-    console.print(f"{how}. Results: {results}", soft_wrap=True)
+    say(console, f"{how}. Results: {results}")
     return 0 if done else 1
 
 
@@ -235,7 +234,7 @@ def _watch(folder: Path, over: Callable[[], bool], console: Console) -> int:
     deadline = time.monotonic() + PATIENCE
     if not folder.exists() and any(above.is_dir() for above in (folder.parent, folder.parent.parent)):
         what = f"There is no folder {folder} yet: a run that has just been started makes it"
-        console.print(escape(f"{what}. Waiting for it, {PATIENCE} s at most."), soft_wrap=True)
+        say(console, f"{what}. Waiting for it, {PATIENCE} s at most.")
         while not folder.exists() and time.monotonic() < deadline:
             time.sleep(live.LOOK)
     if not folder.is_dir():
@@ -244,7 +243,7 @@ def _watch(folder: Path, over: Callable[[], bool], console: Console) -> int:
     how, said = live.ending(folder)
     if how == "finished":
         said += f" Next: `phalanx report`, `phalanx verify` and `phalanx export` of {folder}."
-    console.print(escape(said), soft_wrap=True)
+    say(console, said)
     return 0 if how == "finished" else 1
 
 
@@ -254,15 +253,15 @@ def kit(options: Options, console: Console) -> int:
     consortium = Consortium.load(options.consortium)
     compared = write_kit(consortium, options.folder)
     folder = options.folder
-    for line in (
+    say(
+        console,
         f"For the machine of the coordinator: {folder / COORDINATOR}. It begins with README.md.",
         f"For {plural(len(consortium.sites), 'site')}, an archive each, without any secret: {folder / SITES}.",
         f"For a medium that is not connected: {folder / OFFLINE}, the keys of the authorities.",
         "Each site compares, by telephone:",
         f"    fingerprint of proxy-ca.crt   {compared['fingerprint']}",
         f"    key of the coordinator        {compared['key']}",
-    ):
-        console.print(escape(line), soft_wrap=True)
+    )
     return 0
 
 

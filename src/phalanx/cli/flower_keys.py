@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from phalanx.cli.checks import check_folder
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import say
 from phalanx.cli.parser import Options
 from phalanx.errors import InfeasibleError
 from phalanx.flower.certificates import (
@@ -45,8 +45,8 @@ def key(options: Options, console: Console) -> int:
             f"There is a {options.file}, and a key is not written over: the coordinator knows its client by it. Choose "
             "another name, or move it away."
         ) from error
-    console.print(f"Private key: {escape(str(options.file))}. It stays here.", soft_wrap=True)
-    console.print(f"Public key: {public_text(made)}", soft_wrap=True)
+    say(console, f"Private key: {options.file}. It stays here.")
+    say(console, f"Public key: {public_text(made)}")
     return 0
 
 
@@ -70,30 +70,29 @@ def certificates(options: Options, console: Console) -> int:
             "--renew replaces what expires. Else choose another --folder, or move it away."
         )
     make_certificates(options.folder, options.hosts, options.days)
-    folder = escape(str(options.folder))
-    console.print(f"For the SuperLink: {folder}/{CERTIFICATE} and {folder}/{KEY}.", soft_wrap=True)
-    console.print(f"For each client: {folder}/{CA}.", soft_wrap=True)
-    console.print(f"For renewals only, so keep it offline: {folder}/{CA_KEY}.", soft_wrap=True)
+    folder = options.folder
+    say(console, f"For the SuperLink: {folder}/{CERTIFICATE} and {folder}/{KEY}.")
+    say(console, f"For each client: {folder}/{CA}.")
+    say(console, f"For renewals only, so keep it offline: {folder}/{CA_KEY}.")
     return 0
 
 
 def _renewed(options: Options, console: Console) -> int:
     due = half_life(certificate_of(options.folder))
     if not options.again and datetime.now(UTC) < due:
-        console.print(f"Not due before {due:%Y-%m-%d}, half of its life. (--again renews it now.)", soft_wrap=True)
+        say(console, f"Not due before {due:%Y-%m-%d}, half of its life. (--again renews it now.)")
         return 0
-    end = renew(options.folder, options.days, options.authority)
-    console.print(f"Renewed, to {end:%Y-%m-%d}. Clients need nothing. The server reads it when it is reloaded.",
-                  soft_wrap=True)  # fmt: skip
+    end = f"{renew(options.folder, options.days, options.authority):%Y-%m-%d}"
+    say(console, f"Renewed, to {end}. Clients need nothing. The server reads it when it is reloaded.")
     return 0
 
 
 def _succeeded(options: Options, console: Console) -> int:
     by = succeed(options.folder)
-    console.print(
-        f"Give {escape(str(options.folder / CA))} to each client before {by:%Y-%m-%d}, when the certificate is renewed "
+    say(
+        console,
+        f"Give {options.folder / CA} to each client before {by:%Y-%m-%d}, when the certificate is renewed "
         f"with the new {CA_KEY}. Until then clients may have either. The old {CA_KEY} signs nothing any more.",
-        soft_wrap=True,
     )
     return 0
 
@@ -117,9 +116,8 @@ def coordinator(options: Options, console: Console) -> int:
             f"There is a {file}, and a key is not written over: clients know the coordinator by it. Move it away, or "
             "choose a --roster in another folder."
         ) from error
-    console.print(f"Roster: {escape(str(options.roster))}. Private key of the coordinator: {escape(str(file))}.",
-                  soft_wrap=True)  # fmt: skip
-    console.print(f"Public key, for its clients, who answer no other: {roster.coordinator}", soft_wrap=True)
+    say(console, f"Roster: {options.roster}. Private key of the coordinator: {file}.")
+    say(console, f"Public key, for its clients, who answer no other: {roster.coordinator}")
     return 0
 
 
@@ -129,9 +127,8 @@ def request(options: Options, console: Console) -> int:
         raise InfeasibleError(f"There is a {options.out} already. Choose another --out, or give --again.")
     made = EnrolmentRequest.sign(options.name, load_key(options.key), options.coordinator)
     replace_durably(options.out, made.text)
-    console.print(f"Request, for the coordinator: {escape(str(options.out))}. The private key stays here.",
-                  soft_wrap=True)  # fmt: skip
-    console.print(f"Read this to the coordinator, by telephone or in person: {made.key}", soft_wrap=True)
+    say(console, f"Request, for the coordinator: {options.out}. The private key stays here.")
+    say(console, f"Read this to the coordinator, by telephone or in person: {made.key}")
     return 0
 
 
@@ -139,8 +136,8 @@ def enrol(options: Options, console: Console) -> int:
     """Add a client to the roster."""
     made = EnrolmentRequest.load(options.request)
     roster = Roster.edit(options.roster, lambda roster: roster.adding(made))
-    console.print(f"{escape(roster.members[-1].name)} is client {roster.members[-1].id}.", soft_wrap=True)
-    console.print(_compare(made), soft_wrap=True)
+    say(console, f"{roster.members[-1].name} is client {roster.members[-1].id}.")
+    say(console, _compare(made))
     return 0
 
 
@@ -171,8 +168,8 @@ def rotate(options: Options, console: Console) -> int:
     """Replace the key of a client."""
     made = EnrolmentRequest.load(options.request)
     changed = Roster.edit(options.roster, lambda roster: roster.rekeying(roster.member(options.client).id, made))
-    console.print(escape(f"{_who(changed, options)} has a new key."), soft_wrap=True)
-    console.print(_compare(made), soft_wrap=True)
+    say(console, f"{_who(changed, options)} has a new key.")
+    say(console, _compare(made))
     return 0
 
 
@@ -185,7 +182,7 @@ def _changed(options: Options, console: Console, what: str, fields: Callable[[Ro
     def edited(roster: Roster) -> Roster:
         return roster.changing(roster.member(options.client).id, **fields(roster))
 
-    console.print(escape(f"{_who(Roster.edit(options.roster, edited), options)} {what}."), soft_wrap=True)
+    say(console, f"{_who(Roster.edit(options.roster, edited), options)} {what}.")
     return 0
 
 
@@ -193,5 +190,5 @@ def roster(options: Options, console: Console) -> int:
     """Print the clients that may take part, one per line."""
     for m in sorted(Roster.load(options.roster).members, key=lambda m: m.id):
         state = "revoked" if m.revoked else f"term {m.term}"
-        console.print(f"{m.id:>4}  {as_text(m.key)}  {state}  {escape(m.name)}", soft_wrap=True)
+        say(console, f"{m.id:>4}  {as_text(m.key)}  {state}  {m.name}")
     return 0

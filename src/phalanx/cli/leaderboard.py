@@ -16,7 +16,7 @@ from phalanx.aggregators import Aggregator
 from phalanx.algorithms import FedAvg
 from phalanx.cli.checks import check_folder
 from phalanx.cli.configuration import Draft, made, resolved
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import escape, say
 from phalanx.cli.options import PAGE, data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
@@ -73,10 +73,10 @@ def leaderboard_command(options: Options, console: Console) -> int:
     else:
         rest = next((board.ranked for board in boards if board.tier is tier), ())
         board = Board(tier, [*rest, *found], store)
-        console.print(escape(_placed(board, found[0])), soft_wrap=True)
+        say(console, _placed(board, found[0]))
         page = folder / f"{tier.name}.md" if options.page == PAGE else options.page
         files = write_page([board], page, page.parent)
-    console.print(f"Written: {', '.join(map(str, files))}.", soft_wrap=True)
+    say(console, f"Written: {', '.join(map(str, files))}.")
     return 0
 
 
@@ -138,7 +138,7 @@ def _rank(
     if options.no_training:
         return known
     waiting = [one.defence for one in known if not one.cells and not one.error]
-    console.print(_estimate(tier, waiting, len(defences), options.jobs, where), soft_wrap=True)
+    say(console, _estimate(tier, waiting, len(defences), options.jobs, where))
     if options.estimate:
         return None
     runs = {one.name: expected(tier, one) for one in waiting}
@@ -152,7 +152,7 @@ def _rank(
                 del runs[defence.name]
                 carrier.display.left_over(sum(runs.values()))
                 words = f"{number} of {len(waiting)}: {defence.name}: {_brief(Board(tier, [found], store), found)}"
-                console.print(escape(", ".join(filter(None, (words, carrier.display.left())))), soft_wrap=True)
+                say(console, ", ".join(filter(None, (words, carrier.display.left()))))
     except KeyboardInterrupt as stop:
         stop.add_note(f"{plural(len(store), 'record')} are kept in {store.file}. The same command goes on from there.")
         raise
@@ -266,7 +266,7 @@ def _alone(tier: Tier, options: Options, console: Console) -> int:
     write(file, yaml.safe_dump(trial.plan.config, sort_keys=False).encode())
     trace, before = _carried_out(trial.plan, data_dir(options.data_dir)).trace, trial.accuracies[0]
     console.print(escape(f"{trial.plan.title}, seed {trial.plan.seed}: accuracy {percent(trace.final())}."))
-    console.print(f"The record says {percent(before)}. With all its steps: phalanx run --config {file}", soft_wrap=True)
+    say(console, f"The record says {percent(before)}. With all its steps: phalanx run --config {file}")
     return 0
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from phalanx.cli.checks import check_out
 from phalanx.cli.configuration import Draft, parameters
-from phalanx.cli.consoles import escape, plain_console
+from phalanx.cli.consoles import escape, plain_console, say
 from phalanx.cli.evaluating import Evaluating
 from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
@@ -136,7 +136,7 @@ def _schema(record: Record) -> Schema | None:
 
 def _say(sentence: str) -> None:
     """Print a remark on the error stream, which leaves JSON whole."""
-    plain_console(stderr=True).print(sentence, markup=False, soft_wrap=True)
+    say(plain_console(stderr=True), sentence)
 
 
 def _loaded(options: Options, console: Console) -> Record:
@@ -395,14 +395,14 @@ def predict_command(options: Options, console: Console) -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write(options.out, found.to_csv(index=False).encode())
     _say_unused(schema, frame, console)
-    console.print(f"{options.out}: predictions of {plural(len(found), 'row')}", markup=False, soft_wrap=True)
+    say(console, f"{options.out}: predictions of {plural(len(found), 'row')}")
     return 0
 
 
 def _say_unused(schema: Schema, frame: Any, console: Console) -> None:
     """Say which columns of a table are not used."""
     for remark in schema.check(frame, labels=False):
-        console.print(remark.sentence, markup=False, soft_wrap=True)
+        say(console, remark.sentence)
 
 
 def _allowed(module: str | None) -> frozenset[str]:
@@ -433,7 +433,7 @@ def export_command(options: Options, console: Console) -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write(options.out, content)
     whose = "the global model" if options.client is None else f"the model of client {options.client}"
-    console.print(f"{options.out}: {whose}, {len(content):,} bytes", markup=False, soft_wrap=True)
+    say(console, f"{options.out}: {whose}, {len(content):,} bytes")
     return 0
 
 

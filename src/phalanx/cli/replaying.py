@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from phalanx.cli.configuration import Draft
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import escape, say
 from phalanx.cli.parser import Options
 from phalanx.core import Algorithm, InfeasibleError
 from phalanx.runs.record import CONFIG, configuration_of
@@ -37,7 +37,7 @@ def replay_command(options: Options, console: Console) -> int:
         raise InfeasibleError(f"{folder} holds no run. Name a folder that a run was written to, such as runs/NAME.")
     found = check(folder, unsealed=options.unsealed)
     if found.sentence:
-        console.print(escape(found.sentence), soft_wrap=True)
+        say(console, found.sentence)
     other = options.draft.make(Replaying).algorithm
     config = configuration_of(folder)
     with reading(trust=options.trust):
@@ -51,18 +51,17 @@ def replay_command(options: Options, console: Console) -> int:
     differing = [step.step for step in steps if not step.same]
     if replay.differs:
         console.print(_table(steps))
-        for sentence in _answer(steps, other or own, replay.without):
-            console.print(escape(sentence), soft_wrap=True)
+        say(console, *_answer(steps, other or own, replay.without))
     if differing:
         which = ", ".join(map(str, differing[:10])) + (" ..." if len(differing) > 10 else "")
-        console.print(
-            f"The run's own algorithm, {escape(_title(own))}, does not come to the same bytes in step {which}: the "
+        say(
+            console,
+            f"The run's own algorithm, {_title(own)}, does not come to the same bytes in step {which}: the "
             "updates or the models were changed, or versions, threads or the device are other ones.",
-            soft_wrap=True,
         )
         return 1
     console.print(f"{escape(_title(own))}, the run's own, comes to the same bytes in {plural(len(steps), 'step')}.")
-    console.print(f"Compared with {replay.compared}.", soft_wrap=True)
+    say(console, f"Compared with {replay.compared}.")
     return 0
 
 

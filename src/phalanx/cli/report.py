@@ -3,6 +3,7 @@
 from rich.console import Console
 
 from phalanx.cli.checks import check_out
+from phalanx.cli.consoles import say
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import say_unsealed
 from phalanx.report import write
@@ -17,5 +18,5 @@ def report_command(options: Options, console: Console) -> int:
     if not target.is_dir():
         check_out(target, REPORT)
     page = write(records, target, options.title)
-    console.print(f"Report: {page}", soft_wrap=True)
+    say(console, f"Report: {page}")
     return 0

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from phalanx.cli import parser
 from phalanx.cli.checks import check_device, check_folder
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import escape, say
 from phalanx.cli.options import data_dir
 from phalanx.cli.workers import workers_of
 from phalanx.core import InfeasibleError
@@ -191,7 +191,7 @@ def _pack(found: Mapping[str, Reproduction], options: ReproduceOptions, console:
     assert options.paper is not None
     store = Store(options.folder / named(found, options.paper, "paper").paper.name)
     with exclusive(store.folder.parent, needed=False):
-        console.print(f"{plural(store.pack(), 'record')} are in {store.packed}.", soft_wrap=True)
+        say(console, f"{plural(store.pack(), 'record')} are in {store.packed}.")
     return 0
 
 
@@ -214,7 +214,7 @@ def _everything(found: Mapping[str, Reproduction], options: ReproduceOptions, co
             failed, pages = _pages_of(found, of, console)
             status, shown = max(status, failed), shown + pages
     for path in write_scoreboard(shown, found, options.folder):
-        console.print(str(path), soft_wrap=True)
+        say(console, str(path))
     return status
 
 
@@ -346,9 +346,9 @@ def _known(needed: Needed, again: set[str], store: Store, console: Console) -> d
         elif why:
             reasons[why] += 1
     if needed.plans:
-        console.print(f"{len(out)} of {plural(len(needed.plans), 'record')} are in {store.folder}.", soft_wrap=True)
+        say(console, f"{len(out)} of {plural(len(needed.plans), 'record')} are in {store.folder}.")
     for why, count in reasons.items():
-        console.print(escape(f"{plural(count, 'more record')} cannot be used: {why}."), soft_wrap=True)
+        say(console, f"{plural(count, 'more record')} cannot be used: {why}.")
     versions = Counter(counts_as(trace.provenance.numerics, needed.plans[i]) for i, trace in out.items())
     for version, count in sorted(versions.items()):
         if version != NUMERICS:
@@ -388,28 +388,26 @@ def computed(plans: Mapping[str, Run], store: Store, options: ReproduceOptions, 
 def _show(experiment: Experiment, rendering: Rendering, files: Sequence[Path], console: Console) -> None:
     """Print tables and notes of an experiment, and the paths of its files."""
     console.print(f"\n[bold]{escape(experiment.title)}[/]: {escape(experiment.exhibit.title)}", soft_wrap=True)
-    console.print(f"The paper: {escape(experiment.exhibit.claim)}", soft_wrap=True)
+    say(console, f"The paper: {experiment.exhibit.claim}")
     claims = judged(rendering.claims)
     for table in map(flat, (*rendering.tables, *([claims_table(claims)] if claims else []))):
         console.print(terminal_table(table))
-        for note in table.notes:
-            console.print(escape(note), soft_wrap=True)
-    for line in (*rendering.notes, "", *map(str, files)):
-        console.print(escape(line), soft_wrap=True)
+        say(console, *table.notes)
+    say(console, *(*rendering.notes, "", *map(str, files)))
 
 
 def _complain(needed: Needed, known: Mapping[str, Trace], console: Console) -> int:
     """Print failed and missing runs; return the exit status."""
     missing = [name for identity, name in needed.names.items() if identity not in known]
     if missing:
-        console.print(escape(f"Missing: {plural(len(missing), 'run')}: {shortened(missing)}."), soft_wrap=True)
+        say(console, f"Missing: {plural(len(missing), 'run')}: {shortened(missing)}.")
     reasons = dict[str, list[str]]()
     for identity, trace in known.items():
         if trace.failed:
             reasons.setdefault(first_line(trace.error), []).append(needed.names[identity])
     for reason, names in reasons.items():
         console.print(f"[red]{plural(len(names), 'run')} failed:[/] {escape('; '.join(names))}.", soft_wrap=True)
-        console.print(escape(f"  {reason}"), soft_wrap=True)
+        say(console, f"  {reason}")
     return 1 if reasons else 0
 
 
@@ -432,7 +430,7 @@ def _list(found: Mapping[str, Reproduction], options: ReproduceOptions, console:
     examples = [experiment.title for reproduction in shown for experiment in reproduction.experiments.values()]
     if examples:
         hint = f"Times are of one process. To compute one: phalanx reproduce {examples[0]} --seeds 3 --jobs 2"
-        console.print(hint, soft_wrap=True)
+        say(console, hint)
     return 0
 
 
@@ -490,7 +488,7 @@ def verify(found: Mapping[str, Reproduction], options: ReproduceOptions, console
         wrong += bool(by) and counts_as(version, one.plan) == NUMERICS and not other
         table.add_row(escape(one.name), str(version), f"{one.trace.wall_seconds:.1f}", escape(_compared(by, other)))
     console.print(table)
-    console.print(f"{equal} of {plural(len(drawn), 'record')} came out again to the bit.", soft_wrap=True)
+    say(console, f"{equal} of {plural(len(drawn), 'record')} came out again to the bit.")
     if wrong:
         console.print(f"[red]{plural(wrong, 'record')} of numerics version {NUMERICS} differ.[/]", soft_wrap=True)
     return 1 if wrong else 0
@@ -539,7 +537,7 @@ def _check(found: Mapping[str, Reproduction], options: ReproduceOptions, console
         write_badge(options.folder / CHECKED / "badges", item, counts, len(ours))
     console.print(table)
     words = ", ".join(f"{total[name]:,} {name}" for name in OUTCOMES)
-    console.print(f"{total.total():,} of {plural(len(there), 'record')} checked: {words}.", soft_wrap=True)
+    say(console, f"{total.total():,} of {plural(len(there), 'record')} checked: {words}.")
     return 1 if total["differs"] else 0
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from phalanx.cli import demo, progress, terminal
 from phalanx.cli.checks import check_device, check_folder
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import escape, say
 from phalanx.cli.options import Execution, data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import say_unsealed
@@ -46,8 +46,7 @@ def run_command(options: Options, console: Console) -> int:
     """Carry out one run, with a bar, tables and a folder; return the exit status."""
     plan, execution = options.draft.make(Run), options.draft.make(Execution)
     if execution.dry_run:
-        for line in Federation(plan, data_dir(execution.data_dir)).promise.text:
-            console.print(escape(line), soft_wrap=True)
+        say(console, *Federation(plan, data_dir(execution.data_dir)).promise.text)
         return 0
     _check_execution(execution, _folder(plan, execution))
     plan = _with_engine(plan, execution)
@@ -80,7 +79,7 @@ def _with_engine(plan: Run, execution: Execution) -> Run:
 
 
 def _say_compilation(console: Console) -> None:
-    console.print("Numba compiles code first, some seconds once after an installation.", soft_wrap=True)
+    say(console, "Numba compiles code first, some seconds once after an installation.")
 
 
 def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
@@ -96,19 +95,17 @@ def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
         return None
     _check_identity(record.summary.identity, record.name, plan, folder)
     if why := outdated(plan, record.summary):
-        console.print(f"This run is repeated: {why}.", soft_wrap=True)
+        say(console, f"This run is repeated: {why}.")
         return None
     if is_to_be_sealed(folder):
         with exclusive(folder):
             seal(folder, {})
         record = Record.load(folder)
-        console.print(
-            "Sealed now, as it was not when it ended: what was changed until now is not found.", soft_wrap=True
-        )
+        say(console, "Sealed now, as it was not when it ended: what was changed until now is not found.")
     say_unsealed({folder: record}, console)
     lacking = " It has not kept its models." if record.models is None else ""
     done = f"This run is done already, its results are in {folder}.{lacking} Give --again to repeat it."
-    console.print(done, soft_wrap=True)
+    say(console, done)
     return record
 
 
@@ -148,7 +145,7 @@ def partition_command(options: Options, console: Console) -> int:
 
         options.picture.parent.mkdir(parents=True, exist_ok=True)
         write_figure(plot_holdings(counts, plan.attackers(names), sizes), options.picture, dpi=150)
-        console.print(f"Picture: {options.picture}", soft_wrap=True)
+        say(console, f"Picture: {options.picture}")
     return 0
 
 
@@ -260,12 +257,12 @@ def _show(records: Sequence[Record], folder: Path, title: str, console: Console)
             console.print(table)
     for record in records:
         if (promise := record.summary.promise) is not None:
-            console.print(escape(f"{record.name}: {promise.text[0]}"), soft_wrap=True)
+            say(console, f"{record.name}: {promise.text[0]}")
         for line in terminal.complaints(record):
-            console.print(escape(f"{record.name}: {line}"), soft_wrap=True)
+            say(console, f"{record.name}: {line}")
     failed = [record for record in records if record.summary.status == "failed"]
     for record in failed:
         why = escape(record.summary.error or "", lines=True)
         console.print(f"[red]{escape(record.name)} had to stop.[/] {why}", soft_wrap=True)
-    console.print(f"Report: {write(records, folder, title)}", soft_wrap=True)
+    say(console, f"Report: {write(records, folder, title)}")
     return 1 if failed else 0

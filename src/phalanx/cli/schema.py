@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from phalanx.cli.checks import check_out
+from phalanx.cli.consoles import say
 from phalanx.cli.parser import Options
 from phalanx.core import InfeasibleError
 from phalanx.data import CSV, Schema
@@ -238,4 +239,4 @@ def scale_command(options: Options, console: Console) -> int:
 
 
 def _say(text: str, console: Console) -> None:
-    console.print(shown(text, LONGEST_LINE), markup=False, soft_wrap=True)
+    say(console, shown(text, LONGEST_LINE))

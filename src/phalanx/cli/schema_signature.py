@@ -2,6 +2,7 @@
 
 from rich.console import Console
 
+from phalanx.cli.consoles import say
 from phalanx.cli.parser import Options
 from phalanx.data import Schema
 from phalanx.flower.identity import load_key
@@ -12,7 +13,7 @@ def sign_command(options: Options, console: Console) -> int:
     """Sign a schema; return the exit status."""
     made = sign_schema(options.schema, load_key(options.key))
     digest = Schema.load(options.schema).digest
-    console.print(f"{made}: {digest}. Give both files to each site.", markup=False, soft_wrap=True)
+    say(console, f"{made}: {digest}. Give both files to each site.")
     return 0
 
 
@@ -21,8 +22,8 @@ def verify_command(options: Options, console: Console) -> int:
     try:
         found = signed_schema(options.schema, options.coordinator)
     except UnsignedSchemaError as error:
-        console.print(f"error: {error}", markup=False, soft_wrap=True)
+        say(console, f"error: {error}")
         return 1
     said = f"{options.schema}: signed by {options.coordinator}. {found.digest}"
-    console.print(said, markup=False, soft_wrap=True)
+    say(console, said)
     return 0

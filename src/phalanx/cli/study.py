@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from phalanx.cli.checks import check_device, check_folder
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import escape, say
 from phalanx.cli.models import plan_of
 from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
@@ -40,7 +40,7 @@ def study_command(options: Options, console: Console) -> int:
     if not options.no_training:
         jobs = options.jobs or 1
         if not options.again:
-            console.print(f"{study.name}: {study.cost(folder, data_dir=where).text(jobs)}", soft_wrap=True)
+            say(console, f"{study.name}: {study.cost(folder, data_dir=where).text(jobs)}")
         if options.estimate:
             return 0
         _train(study, folder, options, console)
@@ -109,7 +109,7 @@ def _traces(folder: Path, options: Options, notes: list[str], console: Console) 
         plan = plan_of(record)
     except ValueError as error:  # of real clients, or with a class that is not here: what its server knew
         if isinstance(error.__cause__, UntrustedError):
-            console.print(f"{folder} is compared by its settings as written: {error}", markup=False, soft_wrap=True)
+            say(console, f"{folder} is compared by its settings as written: {error}")
         return [Trace.of_record(record, record.config, record.config.get("seed", 0), len(record.summary.clients))]
     return [Trace.of(plan, record)]
 
@@ -129,17 +129,13 @@ def _show(results: Results, folder: Path, command: str, console: Console) -> int
     shown += [table for table in (study_tables.paired_tests(results), study_tables.costs(results)) if table is not None]
     for table in shown:
         console.print(terminal_table(table))
-        for note in table.notes:
-            console.print(escape(note), soft_wrap=True)
-    for line in results.notes:
-        console.print(escape(line), soft_wrap=True)
+        say(console, *table.notes)
+    say(console, *results.notes)
     failed = [row for row in results.rows if row.trace.failed]
     for row in failed:
         name = f"{', '.join(row.labels.values())} (seed {row.trace.seed})"
         console.print(f"[red]Failed:[/] {escape(name)}: {escape(first_line(row.trace.error))}", soft_wrap=True)
     if results.missing:
-        console.print(f"{plural(results.missing, 'run')} without a record.", soft_wrap=True)
-    console.print(
-        f"Page: {files[0]}; next to it study.md, runs.csv, tables.csv, tests.csv and figures.", soft_wrap=True
-    )
+        say(console, f"{plural(results.missing, 'run')} without a record.")
+    say(console, f"Page: {files[0]}; next to it study.md, runs.csv, tables.csv, tests.csv and figures.")
     return 1 if failed else 0

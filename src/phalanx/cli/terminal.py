@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import escape, titled_table
 from phalanx.report.troubles import troubles
 from phalanx.runs.found_clusters import found_clusters
 from phalanx.runs.missing import lost_rounds, never, subset, suspended
@@ -38,7 +37,7 @@ def results(records: Sequence[Record]) -> Table:
     attacked = any(record.summary.final.attack_success is not None for record in records)
     texts = any(record.summary.final.perplexity is not None for record in records)
     extra = dict.fromkeys(name for record in records for name in record.summary.final.extra)
-    table = _table("Results")
+    table = titled_table("Results")
     table.add_column("run", min_width=20)
     losses = any(_has_loss_only(record) for record in records)
     more = [*(["loss"] if losses else []), *(["perplexity"] if texts else []), *(["attack"] if attacked else [])]
@@ -78,7 +77,7 @@ def _three(value: float | None) -> str:
 
 def exclusions(records: Sequence[Record]) -> Table | None:
     """Return a table of exclusions, one line per step and reason; None if there are none."""
-    table = _table("Excluded clients")
+    table = titled_table("Excluded clients")
     for heading in ("run", "step", "clients", "truth", "reason"):
         table.add_column(heading, justify="right" if heading == "step" else "left")
     for record in records:
@@ -95,7 +94,7 @@ def exclusions(records: Sequence[Record]) -> Table | None:
 
 def unused(records: Sequence[Record]) -> Table | None:
     """Return a table of the shares of filtered or invalid updates, of runs with any; None if there are no such runs."""
-    table = _table("Updates that were filtered or invalid")
+    table = titled_table("Updates that were filtered or invalid")
     table.add_column("run", min_width=20)
     for heading in ("of Byzantine clients", "of honest clients"):
         table.add_column(heading, justify="right")
@@ -110,7 +109,7 @@ def reports(records: Sequence[Record]) -> Table | None:
     """Return a table of the last reports of clients, a line per run and truth; None if there are none."""
     found = [(record, reported(record.history)) for record in records]
     metrics = {spread({i: r.last for i, r in each.items()}).metric for _, each in found if each}
-    table = _table(f"Reported {' or '.join(sorted(metrics))}, the last of each client (in brackets: whose)")
+    table = titled_table(f"Reported {' or '.join(sorted(metrics))}, the last of each client (in brackets: whose)")
     table.add_column("run")
     table.add_column("truth", no_wrap=True)
     for heading in ("clients", "excluded", "lowest", "median", "highest"):
@@ -123,10 +122,6 @@ def reports(records: Sequence[Record]) -> Table | None:
                 excluded = sum(i in clients and clients[i].excluded is not None for i in last)
                 table.add_row(escape(record.name), words, str(len(last)), str(excluded), *spread(last).in_words)
     return table if table.row_count else None
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
 
 
 def complaints(record: Record) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import say
 from phalanx.cli.parser import Options
 from phalanx.runs.evidenced import KnownRoster
 from phalanx.runs.files import AUDIT
@@ -36,8 +36,7 @@ def verify_command(options: Options, console: Console) -> int:
     roster = _roster(options.roster) if options.roster is not None else None
     coordinator = options.coordinator or (roster.coordinator if roster is not None else "")
     found = verify(options.folder, options.witness, coordinator, roster=roster, quorum=options.quorum)
-    for line in text(found):
-        console.print(escape(line), soft_wrap=True)
+    say(console, *text(found))
     return found.status
 
 

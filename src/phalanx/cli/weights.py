@@ -6,11 +6,10 @@ from shlex import join
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import escape, say, titled_table
 from phalanx.cli.options import ALPHA_STAR, DELTA
 from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import ReportedSizes, check_target, read_sizes, write_weights
@@ -67,7 +66,7 @@ def weights_command(options: Options, console: Console) -> int:
     (_show_curve if options.alpha is None else _show_truncation)(reported, options, console)
     if options.picture is not None:
         _draw(reported, options)
-        console.print(f"Picture: {options.picture}", soft_wrap=True, markup=False)
+        say(console, f"Picture: {options.picture}")
     return 0
 
 
@@ -114,8 +113,8 @@ def _show_curve(reported: ReportedSizes, options: Options, console: Console) -> 
         raise ValueError("One client holds all of the weight whatever it reports: there is nothing to choose from.")
     if not feasible:
         truncation_bound(N, 1 / K, options.alpha_star)  # raises: says why there is nothing to choose from
-    _say(console, _population(reported))
-    table = _table(f"What there is to choose from, with alpha_star = {options.alpha_star:g}")
+    say(console, _population(reported))
+    table = titled_table(f"What there is to choose from, with alpha_star = {options.alpha_star:g}")
     for heading in ("alpha", "clients", "U*", "truncated", "examples that count", "effective clients"):
         table.add_column(heading, justify="right")
     points = _points(feasible, K)
@@ -125,13 +124,13 @@ def _show_curve(reported: ReportedSizes, options: Options, console: Console) -> 
         many, still, effective = int((N > U).sum()), kept.sum() / N.sum(), kept.sum() ** 2 / (kept @ kept)
         table.add_row(alpha, f"{t:,}", f"{U:,}", f"{many:,}", percent(still), f"{effective:,.1f}")
     console.print(table)
-    _say(console, "alpha is the share of the clients that may be Byzantine, U* the largest size that counts in full.")
+    say(console, "alpha is the share of the clients that may be Byzantine, U* the largest size that counts in full.")
     example = "0.1" if top(0.1, K) <= feasible else shortest(1, K)
     given = [(name, options[name]) for name in ("client_column", "size_column") if options[name] is not None]
     chosen = [("alpha", example), ("alpha_star", f"{options.alpha_star:g}"), ("weights", "weights.csv")]
     words = [word for name, value in (*given, *chosen) for word in (f"--{name}", value)]
     command = join(["phalanx", "weights", str(options.sizes), *words])
-    _say(console, f"Choose how many Byzantine clients to tolerate, and go on: {command}")
+    say(console, f"Choose how many Byzantine clients to tolerate, and go on: {command}")
 
 
 def _points(feasible: int, K: int) -> dict[str, int]:
@@ -150,22 +149,23 @@ def _show_truncation(reported: ReportedSizes, options: Options, console: Console
     U = truncation_bound(sizes, options.alpha, options.alpha_star)
     kept = np.minimum(sizes, U)
     many, t = int((sizes > U).sum()), top(options.alpha, K)
-    _say(console, _population(reported))
+    say(console, _population(reported))
     given = f"alpha = {options.alpha:g} ({t:,} of {K:,} clients), alpha_star = {options.alpha_star:g}"
-    _say(console, f"{given}: {_outcome(U, many)}")
+    say(console, f"{given}: {_outcome(U, many)}")
     if many:
         console.print(_truncated(reported, U))
     console.print(_comparison(sizes, kept, t))
     moved, still = weight_shift(sizes, kept), total(kept) / total(sizes)
-    _say(
+    say(
         console, f"{percent(moved)} of the weight changes hands, {percent(still)} of the reported examples still count."
     )
     most = f"The {f'{t:,} heaviest hold' if t > 1 else 'heaviest holds'} {_held(kept, t)}." if t else ""
-    _say(console, f"\n{_promise(t, K, options.alpha_star)}", most)
-    _say(console, _caveat(options.alpha_star))
+    console.print()
+    say(console, " ".join(filter(None, (_promise(t, K, options.alpha_star), most))))
+    say(console, _caveat(options.alpha_star))
     if options.weights is not None:
         write_weights(options.weights, reported, kept.data)
-        _say(console, f"Weights: {options.weights}")
+        say(console, f"Weights: {options.weights}")
 
 
 def _outcome(U: int, many: int) -> str:
@@ -187,7 +187,7 @@ def _truncated(reported: ReportedSizes, U: int) -> Table:
     sizes = np.asarray(reported.sizes)
     before, after = total(sizes), total(np.minimum(sizes, U))
     cut = np.argsort(-sizes, kind="stable")[: (sizes > U).sum()]
-    table = _table("Truncated clients")
+    table = titled_table("Truncated clients")
     table.add_column("client", overflow="fold")
     for heading in ("reported", "counts as", "share before", "share after"):
         table.add_column(heading, justify="right")
@@ -204,7 +204,7 @@ def _comparison(sizes: NDArray[np.int64], kept: NDArray[np.int64], t: int) -> Ta
     K = len(sizes)
     ways = (sizes, kept, np.ones_like(sizes))
     figures = [concentration(way) for way in ways]
-    table = _table("Share of the weight")
+    table = titled_table("Share of the weight")
     table.add_column("", min_width=28)
     for heading in ("as reported", "truncated", "all alike"):
         table.add_column(heading, justify="right")
@@ -259,12 +259,12 @@ def _certify(reported: ReportedSizes, options: Options, console: Console) -> int
     )
     claim = f"truncated at {options.certify:,}, no {who} hold more than {_percent(options.alpha_star)} of the weight"
     if found.holds:
-        _say(console, f"Certified: {claim}. For at most {_percent(delta)} of all samples would that be wrong.")
+        say(console, f"Certified: {claim}. For at most {_percent(delta)} of all samples would that be wrong.")
     else:
-        _say(console, f"Not certified: {k:,} sizes do not show that, {claim}.")
-        _say(console, f"{found.reason[0].upper()}{found.reason[1:]}.")
+        say(console, f"Not certified: {k:,} sizes do not show that, {claim}.")
+        say(console, f"{found.reason[0].upper()}{found.reason[1:]}.")
     console.print(_figures(found, k, options.alpha_star))
-    _say(
+    say(
         console,
         "This holds if the clients were drawn at random from all, and the bound was chosen without these sizes.",
     )
@@ -272,7 +272,7 @@ def _certify(reported: ReportedSizes, options: Options, console: Console) -> int
 
 
 def _figures(found: Certificate, k: int, alpha_star: float) -> Table:
-    table = _table("Largest share of the weight")
+    table = titled_table("Largest share of the weight")
     table.show_header = False
     table.add_column("")
     table.add_column("", justify="right")
@@ -295,14 +295,6 @@ def _draw(reported: ReportedSizes, options: Options) -> None:
         chosen = TradeOff(options.alpha, truncation_bound(sizes, options.alpha, options.alpha_star))
     curve = truncation_curve(sizes, options.alpha_star)
     write_figure(plot_truncation_curve(curve, sizes, chosen), options.picture, dpi=150)
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-
-
-def _say(console: Console, *sentences: str) -> None:
-    console.print(" ".join(filter(None, sentences)), soft_wrap=True, markup=False)
 
 
 def _percent(share: float) -> str:

@@ -5,11 +5,10 @@ from math import isinf
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from phalanx.cli.consoles import escape
+from phalanx.cli.consoles import escape, say, titled_table
 from phalanx.cli.options import COST
 from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import ReportedSizes, read_counts, write_weights
@@ -38,19 +37,19 @@ def show_frontier(reported: ReportedSizes, options: Options, console: Console) -
     found = frontier(reported.sizes, classes, liars=liars, cost=cost)
     chosen = found.nearest
     console.print(_caps(found))
-    _say(console, _band(found, reported.names))
+    say(console, _band(found, reported.names))
     if classes is None:
-        _say(console, "Without --classes, sites are taken to hold the same mix: only noise costs anything here.")
+        say(console, "Without --classes, sites are taken to hold the same mix: only noise costs anything here.")
     console.print()
     console.print(_weights(found, chosen, reported))
     console.print(_costs(found, chosen, reported, classes))
-    _say(console, _meaning(found))
+    say(console, _meaning(found))
     if options.picture is not None:
         from phalanx.promises.frontier_picture import plot_frontier  # noqa: PLC0415  (matplotlib is slow to import)
 
         picture = plot_frontier(found, reported.names)
         write_figure(picture, options.picture, dpi=100, facecolor="white")
-        _say(console, f"Picture: {options.picture}")
+        say(console, f"Picture: {options.picture}")
     if options.weights is not None:
         if found.best is None:
             raise InfeasibleError(
@@ -58,12 +57,12 @@ def show_frontier(reported: ReportedSizes, options: Options, console: Console) -
                 "choose a cap of the table by --alpha and --alpha_star."
             )
         write_weights(options.weights, reported, np.minimum(reported.sizes, found.best.weighing.bound).tolist())
-        _say(console, f"Weights: {options.weights}")
+        say(console, f"Weights: {options.weights}")
 
 
 def _caps(found: Frontier) -> Table:
     liars = "the site" if found.liars == 1 else f"{found.liars} sites"
-    table = _table(f"Caps on the weight of {'one site' if found.liars == 1 else liars}")
+    table = titled_table(f"Caps on the weight of {'one site' if found.liars == 1 else liars}")
     worst = "worst error" if found.uniform.exact else "worst error, at least"
     for heading in ("cap", "U*", "clean error", worst, "descent left", "useful"):
         table.add_column(heading, justify="right")
@@ -113,7 +112,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _weights(found: Frontier, chosen: Point, reported: ReportedSizes) -> Table:
     """Return a table of the weights of each site in three ways, and of the error if it lies."""
-    table = _table("Share of the weight, and the error if a site lies")
+    table = titled_table("Share of the weight, and the error if a site lies")
     table.add_column("site", overflow="fold")
     for heading in ("examples", "reported", _capped(chosen), "own size", "any size", "all alike", "error"):
         table.add_column(heading, justify="right")
@@ -136,7 +135,7 @@ def _weights(found: Frontier, chosen: Point, reported: ReportedSizes) -> Table:
 def _costs(found: Frontier, chosen: Point, reported: ReportedSizes, classes: Sequence[Sequence[int]] | None) -> Table:
     """Return a table of what these weights cost."""
     sizes, ways = np.asarray(reported.sizes), _ways(found, chosen)
-    table = _table("What they cost")
+    table = titled_table("What they cost")
     table.add_column("")
     for name in ways:
         table.add_column(name, justify="right")
@@ -212,11 +211,3 @@ def _error(value: float | None) -> str:
 
 def _cap(point: Point) -> str:
     return f"{100 * float(point.cap):.3g} %"
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-
-
-def _say(console: Console, sentence: str) -> None:
-    console.print(sentence, soft_wrap=True, markup=False)
