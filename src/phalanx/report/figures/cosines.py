@@ -37,12 +37,7 @@ class Cosines(NamedTuple):
 
 
 def picture(clusters: Clusters, key: str) -> Picture | None:
-    """Return the picture; None if no cosines of three clients or more are known.
-
-    Args:
-        clusters: of the run.
-        key: unique in the page, prefixes every id.
-    """
+    """Return the picture; None if no cosines of three clients or more are known."""
     data = cosines(clusters)
     if data is None:
         return None

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 def picture(ledger: ClientLedger, key: str) -> Picture | None:
-    """Return the picture; None if the run did not measure the influence of attackers.
-
-    Args:
-        ledger: of the run.
-        key: unique in the page, prefixes every id.
-    """
+    """Return the picture; None if the run did not measure the influence of attackers."""
     value, length = curves(ledger.record)
     if not length.x:
         return None

@@ -18,13 +18,7 @@ class _Curves(NamedTuple):
 
 
 def picture(clusters: Clusters, key: str, *, full: bool) -> Picture | None:
-    """Return the picture; None if no norms are known.
-
-    Args:
-        clusters: of the run.
-        key: unique in the page, prefixes every id.
-        full: whether it has a whole row.
-    """
+    """Return the picture; None if no norms are known."""
     mean = {v: clusters.curve(v, "norms", "mean") for v in clusters.nodes}
     longest = {v: clusters.curve(v, "norms", "max") for v in clusters.nodes}
     if not any(s.finite for s in (*mean.values(), *longest.values())):

@@ -23,13 +23,7 @@ LOOKS = (("s0", "o", False), ("s4", "^", True), ("s1", "s", True))
 
 
 def picture(ledger: ClientLedger, key: str, *, full: bool) -> Picture | None:
-    """Return the picture; None if nothing was measured.
-
-    Args:
-        ledger: of the run.
-        key: unique in the page, prefixes every id.
-        full: whether it has a whole row.
-    """
+    """Return the picture; None if nothing was measured."""
     lines = {name: series(ledger.record, field) for name, field in FIELDS.items()}
     lines = {name: s for name, s in lines.items() if s.finite}
     loss = series(ledger.record, "loss")

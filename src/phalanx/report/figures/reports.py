@@ -31,12 +31,7 @@ class Band(NamedTuple):
 
 
 def picture(ledger: ClientLedger, key: str) -> Picture | None:
-    """Return the picture; None if clients reported nothing.
-
-    Args:
-        ledger: of the run.
-        key: unique in the page, prefixes every id.
-    """
+    """Return the picture; None if clients reported nothing."""
     metric = metric_of(each.last for each in ledger.reported.values())
     bands = {group.name: band for group in ledger.groups if (band := _band(ledger, group.clients, metric)) is not None}
     if not bands:

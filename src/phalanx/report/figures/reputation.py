@@ -36,13 +36,7 @@ class Reputations(NamedTuple):
 
 
 def picture(ledger: ClientLedger, key: str, *, full: bool) -> Picture | None:
-    """Return the picture; None if the algorithm keeps no reputations.
-
-    Args:
-        ledger: of the run.
-        key: unique in the page, prefixes every id.
-        full: whether it has a whole row.
-    """
+    """Return the picture; None if the algorithm keeps no reputations."""
     data = reputations(ledger)
     if not data.curves:
         return None

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 def alpha(clusters: Clusters, key: str) -> Picture | None:
-    """Return the picture of the largest cosine across the parts of each cluster; None if there is none.
-
-    Args:
-        clusters: of the run.
-        key: unique in the page, prefixes every id.
-    """
+    """Return the picture of the largest cosine across the parts of each cluster; None if there is none."""
     curves = _curves(clusters, "alpha_cross")
     if not curves:
         return None
@@ -46,12 +41,7 @@ def alpha(clusters: Clusters, key: str) -> Picture | None:
 
 
 def gap(clusters: Clusters, key: str) -> Picture | None:
-    """Return the picture of the separation gaps; None if nothing was measured.
-
-    Args:
-        clusters: of the run.
-        key: unique in the page, prefixes every id.
-    """
+    """Return the picture of the separation gaps; None if nothing was measured."""
     curves = _curves(clusters, "gap")
     if not curves:
         return None

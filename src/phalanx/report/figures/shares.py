@@ -26,13 +26,7 @@ class SharesData(NamedTuple):
 
 
 def picture(ledger: ClientLedger, flights: Sequence[Flight], key: str) -> Picture | None:
-    """Return the picture; None if no arrival is known.
-
-    Args:
-        ledger: of the run.
-        flights: of the run.
-        key: unique in the page, prefixes every id.
-    """
+    """Return the picture; None if no arrival is known."""
     data = shares(ledger, flights)
     if not data.came:
         return None

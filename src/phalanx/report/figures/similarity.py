@@ -38,13 +38,7 @@ def measured(record: "Record") -> "list[StepRecord]":
 
 
 def picture(ledger: ClientLedger, key: str, *, full: bool) -> Picture | None:
-    """Return the picture; None if the method has no such similarity.
-
-    Args:
-        ledger: of the run.
-        key: unique in the page, prefixes every id.
-        full: whether it has a whole row.
-    """
+    """Return the picture; None if the method has no such similarity."""
     steps = measured(ledger.record)
     if not steps:
         return None

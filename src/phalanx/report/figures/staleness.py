@@ -29,13 +29,7 @@ class Histogram(NamedTuple):
 
 
 def picture(ledger: ClientLedger, flights: Sequence[Flight], key: str) -> Picture | None:
-    """Return the picture; None if no ages are known.
-
-    Args:
-        ledger: of the run.
-        flights: of the run.
-        key: unique in the page, prefixes every id.
-    """
+    """Return the picture; None if no ages are known."""
     data = histogram(ledger, flights)
     if not data.shares:
         return None

@@ -47,13 +47,7 @@ class Timeline(NamedTuple):
 
 
 def picture(ledger: ClientLedger, flights: Sequence[Flight], key: str) -> Picture | None:
-    """Return the picture; None if there are no tasks.
-
-    Args:
-        ledger: of the run.
-        flights: of the run.
-        key: unique in the page, prefixes every id.
-    """
+    """Return the picture; None if there are no tasks."""
     if not flights:
         return None
     data = timeline(ledger, flights)

@@ -17,12 +17,7 @@ LONGEST = 42  # characters that the ids of a cluster may take
 
 
 def picture(clusters: Clusters, key: str) -> Picture | None:
-    """Return the picture; None if nothing was split.
-
-    Args:
-        clusters: of the run.
-        key: unique in the page, prefixes every id.
-    """
+    """Return the picture; None if nothing was split."""
     if len(clusters.leaves) < 2:
         return None
     leaves = "; ".join(
