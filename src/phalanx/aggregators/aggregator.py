@@ -231,12 +231,7 @@ class PreAggregator(CheckedFields, ABC):
         return "all"
 
     def rows(
-        self,
-        deltas: Matrix,
-        weights: Weights | None = None,
-        *,
-        turn: int = 0,
-        out: Float[Tensor, "k d"] | None = None,
+        self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, out: Float[Tensor, "k d"] | None = None
     ) -> Float[Tensor, "k d"]:
         """Return the transformed rows without weights.
 

@@ -26,15 +26,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Choice, Selection, require, tolerates_f
-from phalanx.aggregators.influence import (
-    UNBOUNDED,
-    UNKNOWN,
-    Chosen,
-    Influence,
-    about_mean,
-    largest,
-    spectral,
-)
+from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest, spectral
 from phalanx.aggregators.points import Points
 from phalanx.core import Tolerance, Vector, Weights
 from phalanx.fields import NonNegativeInt, PositiveInt
@@ -176,12 +168,7 @@ class _Reach:
 
 
 def _reach(
-    rule: "Krum | MultiKrum",
-    points: Points,
-    products: NDArray[np.float64],
-    *,
-    attackers: int,
-    chosen: float,
+    rule: "Krum | MultiKrum", points: Points, products: NDArray[np.float64], *, attackers: int, chosen: float
 ) -> _Reach | Influence:
     """Return where chosen rows can be; or the influence, if that is unbounded or unknown.
 

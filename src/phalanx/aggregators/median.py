@@ -135,6 +135,5 @@ def weighted_middle(rows: Float[Tensor, "b m"], weights: Weights, shift: float =
 
 
 def _midpoint(low: Tensor, high: Tensor) -> Tensor:
-    return torch.where(
-        low == high, low, low / 2 + high / 2
-    )  # halves first: the sum of two large entries could overflow
+    # halves first: the sum of two large entries could overflow
+    return torch.where(low == high, low, low / 2 + high / 2)

@@ -40,16 +40,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.challenge import Asked, Challenge, proven_quotas
-from phalanx.algorithms.reputation import (
-    Allocation,
-    CumulativeClient,
-    MedianNorm,
-    Own,
-    Whole,
-    cos_sim,
-    largest,
-    places,
-)
+from phalanx.algorithms.reputation import Allocation, CumulativeClient, MedianNorm, Own, Whole, cos_sim, largest, places
 from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.running import GONE, TICK, Clipped, LastSent, Ranked, Shares, Slots
 from phalanx.core import InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict

@@ -109,8 +109,7 @@ class BenignClusters(Algorithm[BenignClustersState]):
     @override
     def traits(self) -> Traits:
         return super().traits._replace(
-            observed=("clusters", "parents", "born", "norms", "separation", "excluded", "threshold"),
-            can_join=True,
+            observed=("clusters", "parents", "born", "norms", "separation", "excluded", "threshold"), can_join=True
         )
 
     @property

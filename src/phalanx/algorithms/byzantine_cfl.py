@@ -373,11 +373,7 @@ def noise_floor(m: int, d: int) -> float:
 
 
 def _if_unlike(
-    exclusion: IfUnlike,
-    state: ByzantineCFLState,
-    ids: Sequence[int],
-    alpha: Float[Tensor, "r r"],
-    found: Separation,
+    exclusion: IfUnlike, state: ByzantineCFLState, ids: Sequence[int], alpha: Float[Tensor, "r r"], found: Separation
 ) -> Parting:
     """Return who is averaged and who leaves, of those whom lines 12 to 18 have found, and of those whom they missed."""
     typical = _typical(alpha)

@@ -52,14 +52,7 @@ from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.aggregators.flame import DensestMajority
 from phalanx.algorithms.arrivals import alone, merged
-from phalanx.algorithms.flame import (
-    Compare,
-    aggregated,
-    check_chooses,
-    clip_bound,
-    clipped_verdicts,
-    compared,
-)
+from phalanx.algorithms.flame import Compare, aggregated, check_chooses, clip_bound, clipped_verdicts, compared
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.algorithms.staleness import Staleness, Undiscounted
 from phalanx.core import (

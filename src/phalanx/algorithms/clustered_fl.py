@@ -642,11 +642,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         astray = dict.fromkeys(sorted(members - parts[0] - parts[1]), cluster)
         isolated = state.isolated | {first + 1} if check.peeled else state.isolated
         return state._replace(
-            tree=tree,
-            aggregates=aggregates,
-            memory=memory,
-            newcomers={**state.newcomers, **astray},
-            isolated=isolated,
+            tree=tree, aggregates=aggregates, memory=memory, newcomers={**state.newcomers, **astray}, isolated=isolated
         )
 
     def _edges(self, c: Round, parts: tuple[Set[int], Set[int]]) -> Edges:

@@ -24,9 +24,8 @@ class FedAvgState(NamedTuple):
     version: int  # t, rounds completed
     model: Vector  # w_t
     sizes: Mapping[int, int]  # as reported
-    weights: Mapping[
-        int, float
-    ]  # n_k after preprocessing, or before it if that is per cohort; computed again when a client joins
+    # n_k after preprocessing, or before it if that is per cohort; computed again when a client joins
+    weights: Mapping[int, float]
     aggregate: Vector | None  # what the rule returned last, for rules that start from there
     verdicts: Mapping[int, Verdict]
 

@@ -187,13 +187,7 @@ class RFFL(CumulativeClient[RFFLState]):
             clip: Gamma: 0.5 for MNIST, 0.15 for CIFAR-10, 1 for texts.
         """
         return replace(
-            cls.as_published(),
-            fade=0.95,
-            warmup=10,
-            clip=clip,
-            allocation=layers,
-            own="kept",
-            preprocess=AsReported(),
+            cls.as_published(), fade=0.95, warmup=10, clip=clip, allocation=layers, own="kept", preprocess=AsReported()
         )
 
     # Role: server

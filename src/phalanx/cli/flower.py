@@ -23,9 +23,7 @@ from phalanx.data.table_schema import SCHEMA_FILE
 from phalanx.flower import live
 from phalanx.flower.audit import Entry, read
 from phalanx.flower.demo import deal, write_app
-from phalanx.flower.identity import (
-    ROSTER,
-)
+from phalanx.flower.identity import ROSTER
 from phalanx.flower.kit import COORDINATOR, OFFLINE, SITES, Consortium, write_kit
 from phalanx.flower.local_federation import LOGS, LocalFederation, without_room
 from phalanx.flower.register import SERVED

@@ -23,15 +23,7 @@ from phalanx.flower.certificates import (
     succeed,
 )
 from phalanx.flower.durable_files import replace_durably
-from phalanx.flower.identity import (
-    COORDINATOR_KEY,
-    EnrolmentRequest,
-    Roster,
-    as_text,
-    load_key,
-    new_key,
-    public_text,
-)
+from phalanx.flower.identity import COORDINATOR_KEY, EnrolmentRequest, Roster, as_text, load_key, new_key, public_text
 
 CENTURY = 36_500  # days
 

@@ -20,14 +20,7 @@ from phalanx.data.table_check import TableCheck, examined, in_words, outcome
 from phalanx.data.table_draft import SchemaDraft, draft
 from phalanx.data.table_files import TableFile, files_of, is_pattern
 from phalanx.data.table_schema import UnfitTableError
-from phalanx.data.table_statistics import (
-    LARGEST_STATISTICS,
-    POOLED,
-    SiteStatistics,
-    scaled_by,
-    statistics_of,
-    together,
-)
+from phalanx.data.table_statistics import LARGEST_STATISTICS, POOLED, SiteStatistics, scaled_by, statistics_of, together
 from phalanx.data.tables import WHOLE, Dialect, Name
 from phalanx.reading import contents
 from phalanx.runs.files import write

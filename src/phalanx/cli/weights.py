@@ -30,20 +30,7 @@ from phalanx.weighting.truncation import (
 from phalanx.wording import percent, shown
 
 LISTED = 20  # number of clients in the table of truncated sizes
-POINTS = (
-    0.0,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.15,
-    0.2,
-    0.25,
-    0.3,
-    0.35,
-    0.4,
-    0.45,
-)  # of alpha, between the least and the most
+POINTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)  # of alpha, between the least and the most
 
 
 def weights_command(options: Options, console: Console) -> int:

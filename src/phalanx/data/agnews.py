@@ -33,10 +33,7 @@ from phalanx.fields import PositiveInt
 Article = tuple[int, list[str]]  # topic from 0, words
 
 TOPICS = ("World", "Sports", "Business", "Sci/Tech")
-LAYOUTS: list[Layout] = [
-    ("ag_news", ("train.csv", "test.csv")),
-    ("ag_news", ("train_tokens.csv", "test_tokens.csv")),
-]
+LAYOUTS: list[Layout] = [("ag_news", ("train.csv", "test.csv")), ("ag_news", ("train_tokens.csv", "test_tokens.csv"))]
 
 
 @dataclass(frozen=True)

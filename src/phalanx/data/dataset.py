@@ -284,11 +284,7 @@ class Dataset:
 
     @classmethod
     def from_numpy(
-        cls,
-        x: npt.ArrayLike,
-        y: npt.ArrayLike,
-        classes: int | None = None,
-        owners: npt.ArrayLike | None = None,
+        cls, x: npt.ArrayLike, y: npt.ArrayLike, classes: int | None = None, owners: npt.ArrayLike | None = None
     ) -> "Dataset":
         """Copy arrays, or nested lists.
 

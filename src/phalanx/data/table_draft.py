@@ -383,11 +383,7 @@ class _Drafting:
         how = "each of its inputs is 0 then" if value is None else f"it is filled with {value:g}"
         more = '. For an input more that says so set "indicator": true in impute'
         more = ", and an input more says so" if self.roles.indicator else more
-        self._ask(
-            "missing",
-            name,
-            f"Column {name!r} {of}{where}: {how}{more}.",
-        )
+        self._ask("missing", name, f"Column {name!r} {of}{where}: {how}{more}.")
         return Imputation(value=value, indicator=self.roles.indicator)
 
     def _numbers(self, name: str, column: _Column) -> Field:

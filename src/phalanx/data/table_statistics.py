@@ -245,11 +245,7 @@ def _known(each: Field, sites: Mapping[str, SiteStatistics], found: list[Finding
 
 
 def _agreed(
-    each: Field,
-    known: Mapping[str, Scaling],
-    sites: Mapping[str, SiteStatistics],
-    rule: Rule,
-    found: list[Finding],
+    each: Field, known: Mapping[str, Scaling], sites: Mapping[str, SiteStatistics], rule: Rule, found: list[Finding]
 ) -> Field:
     """Return a column with the scaling of its sites; add which sites are far from it."""
     if rule == "pooled":

@@ -449,11 +449,7 @@ class ClientWorker:
         return self._poisoned
 
     def _signed(
-        self,
-        task: TaskMessage,
-        value: object,
-        update: ArrayRecord | None = None,
-        report: ClientReport | None = None,
+        self, task: TaskMessage, value: object, update: ArrayRecord | None = None, report: ClientReport | None = None
     ) -> RecordDict:
         answer = AnswerMessage(task.nonce, public_bytes(self.key), task.version, value, b"")
         schema = self.participant.contract

@@ -40,13 +40,8 @@ ROUNDS, FEWEST = 8, 3  # largest numbers of rows of rounds, usually and if clien
 AROUND = 7  # lines of a window that are no rows, apart from the text above: headings, and the line of the cursor
 SIZE = (120, 40)  # columns and lines of a window of unknown size
 COLOURS = {"here": "green", "missing": "yellow", "suspended": "red", "excluded": "red", "revoked": "dim"}
-FIRST = (
-    "suspended",
-    "missing",
-    "excluded",
-    "here",
-    "revoked",
-)  # order in which clients are shown if there is no room for all
+# order in which clients are shown if there is no room for all
+FIRST = ("suspended", "missing", "excluded", "here", "revoked")
 AWAY = ("missing", "suspended")
 HEADINGS = ("step", "seconds", "accuracy", "used", "outlying", "filtered", "invalid", "lost")  # of the table of rounds
 UNUSED = ("not enrolled", "filtered", "invalid", "lost")
@@ -79,10 +74,7 @@ def follow(folder: Path, console: Console, over: Callable[[], bool], known: int 
             console.print(escape(visible(text)), soft_wrap=True)
         return
     seen = Seen()
-    with (
-        closing(Tail(folder / HISTORY)) as tail,
-        Live(view(None, seen), console=console, auto_refresh=False) as live,
-    ):
+    with closing(Tail(folder / HISTORY)) as tail, Live(view(None, seen), console=console, auto_refresh=False) as live:
         while True:
             ended = over()
             if tail.look():
@@ -331,10 +323,7 @@ def status(folder: Path) -> RunStatus | None:
 
 
 def view(
-    status: RunStatus | None,
-    history: Sequence[StepRecord] | Seen,
-    size: tuple[int, int] = SIZE,
-    silence: float = 0.0,
+    status: RunStatus | None, history: Sequence[StepRecord] | Seen, size: tuple[int, int] = SIZE, silence: float = 0.0
 ) -> RenderableType:
     """Return the view of a moment, in which clients in trouble take room from rounds.
 

@@ -71,10 +71,7 @@ def choose(
 
 
 def hide(
-    module: nn.Module,
-    algorithm: Algorithm,
-    buffers: BufferPolicy = "refuse",
-    training: LocalTraining | None = None,
+    module: nn.Module, algorithm: Algorithm, buffers: BufferPolicy = "refuse", training: LocalTraining | None = None
 ) -> None:
     """Transform the values of a model as `Permuted` or `Rotated` do, for a server that must not see it in the clear.
 

@@ -20,11 +20,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator
 from phalanx.aggregators.aggregator import TooFewRowsError, TooManyRowsError
-from phalanx.core import (
-    ClientReport,
-    InfeasibleError,
-    Vector,
-)
+from phalanx.core import ClientReport, InfeasibleError, Vector
 from phalanx.engine.guard import Guard
 from phalanx.engine.hosted import HostedRounds, Submitted, mean_metrics
 from phalanx.engine.lost import LostRounds

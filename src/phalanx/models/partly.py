@@ -89,11 +89,7 @@ class LoRA(Model):
         """
         peft = optional("peft", "LoRA", "lora")  # slow to import
         module = self.model.build(shape, classes).to(getattr(torch, self.base))
-        settings = peft.LoraConfig(
-            r=self.rank,
-            lora_alpha=self.alpha,
-            target_modules=list(self.layers),
-        )
+        settings = peft.LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=list(self.layers))
         adapted: nn.Module = peft.inject_adapter_in_model(settings, module)
         names = [name for name, _ in adapted.named_parameters()]
         if unknown := [pattern for pattern in self.train if not any(fnmatchcase(name, pattern) for name in names)]:

@@ -181,10 +181,7 @@ class CheckpointWriter:
             packed = pack(snapshot)
         except UnpackableError as error:
             self._next_look = math.inf
-            warnings.warn(
-                f"This run is not saved on its way, and starts over if it is killed: {error}",
-                stacklevel=3,
-            )
+            warnings.warn(f"This run is not saved on its way, and starts over if it is killed: {error}", stacklevel=3)
             return
         header = Header(
             self.origin, snapshot.step, *self.history.mark, now - self.begun, packed.form, audit=self._audit()

@@ -1,15 +1,6 @@
 """Simulated federations on a virtual clock."""
 
-from phalanx.simulation.availability import (
-    Availability,
-    AvailabilityTrace,
-    Both,
-    Crash,
-    Crashes,
-    OnOff,
-    Period,
-    Silent,
-)
+from phalanx.simulation.availability import Availability, AvailabilityTrace, Both, Crash, Crashes, OnOff, Period, Silent
 from phalanx.simulation.clock import Clock
 from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.joining import Late

@@ -8,14 +8,7 @@ from phalanx.weighting.diagnostics import Concentration, ObjectiveShift, concent
 from phalanx.weighting.picture import plot_truncation_curve
 from phalanx.weighting.preprocess import AsReported, Ignore, Preprocess, Truncate
 from phalanx.weighting.sampling import RoundCertificate, certify_rounds, drawn_attackers, more_drawn
-from phalanx.weighting.truncation import (
-    TradeOff,
-    attacker_share,
-    mwp,
-    subset_bound,
-    truncation_bound,
-    truncation_curve,
-)
+from phalanx.weighting.truncation import TradeOff, attacker_share, mwp, subset_bound, truncation_bound, truncation_curve
 
 __all__ = [
     "AsReported",

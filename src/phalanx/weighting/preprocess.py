@@ -15,14 +15,7 @@ from typing_extensions import override
 from phalanx.errors import InfeasibleError
 from phalanx.fields import LEFT_OUT, CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.weighting.sampling import drawn_attackers
-from phalanx.weighting.truncation import (
-    attacker_share,
-    exact,
-    largest_share,
-    subset_bound,
-    top,
-    truncation_bound,
-)
+from phalanx.weighting.truncation import attacker_share, exact, largest_share, subset_bound, top, truncation_bound
 
 Scope = Literal["population", "cohort", "subset"]
 Infeasible = Literal["hold", "unweighted"]

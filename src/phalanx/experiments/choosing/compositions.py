@@ -144,12 +144,7 @@ COMPOSITIONS: tuple[Composition, ...] = (
         "Cox et al. (2024), with late updates, by sizes that are truncated",
         asynchronous=True,
     ),
-    _of(
-        "BASGD",
-        lambda s: BASGD(min(2 * s.f + 1, s.n)),
-        "the median of buffers that clients share",
-        asynchronous=True,
-    ),
+    _of("BASGD", lambda s: BASGD(min(2 * s.f + 1, s.n)), "the median of buffers that clients share", asynchronous=True),
     _of("DeMoA", lambda s: DeMoA(), "momentum of each client, kept by the server", asynchronous=True),
     _of(
         "AsyncMomentum",

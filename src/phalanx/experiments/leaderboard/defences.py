@@ -152,11 +152,7 @@ chain = partial(rule, kind="chain")
 
 
 def algorithm(
-    name: str,
-    make: Callable[[Setup, Any], Algorithm],
-    option: str = "",
-    values: Sequence[Any] = (None,),
-    **more: Any,
+    name: str, make: Callable[[Setup, Any], Algorithm], option: str = "", values: Sequence[Any] = (None,), **more: Any
 ) -> Defence:
     """Return an algorithm."""
     return Defence(name, "algorithm", make, option, values, **more)
