@@ -210,13 +210,11 @@ def in_words(message: str) -> str:
     what, _, place = message.partition(" - at ")
     for pattern, words in WORDS.items():
         what = re.sub(pattern, words, what)
-    what = re.sub(r"`([\w |]+)`", lambda found: " or ".join(map(_kind, found[1].split(" | "))), what)
+    what = re.sub(
+        r"`([\w |]+)`", lambda found: " or ".join(KINDS.get(name, name) for name in found[1].split(" | ")), what
+    )
     place = place.replace("`key` in ", "a key of ").replace("$.", "").replace("`", "")
     return shown(f"{place}: {what}" if place else what, 300)
-
-
-def _kind(name: str) -> str:
-    return KINDS.get(name, name)
 
 
 def load(text: str, most: int = MOST) -> Any:

@@ -76,7 +76,7 @@ def step_each(
         made.aggregates[v] = delta
         where = f"cluster {v} of {plural(len(who), 'client')}"
         found = verdicts_of(report, n, choice).items()
-        made.verdicts.update({i: replace(one, reason=_joined(one.reason, where)) for i, one in found})
+        made.verdicts.update({i: replace(one, reason="; ".join(filter(None, (one.reason, where)))) for i, one in found})
     if errors and len(errors) == len(reports):
         v, why = next(iter(errors.items()))
         raise InfeasibleError(f"No cluster can go on. Of cluster {v}: {why}") from why
@@ -87,7 +87,3 @@ def cluster_pool(rule: Rule | None, weighting: Weighting, setting: Setting) -> P
     """Return what an algorithm aggregates at once that is free to make clusters of one client."""
     larger = "choose an algorithm with larger clusters"
     return Pool("cluster", rule, 1, setting.asked, weighting, larger, chosen="updates", parted=True)
-
-
-def _joined(*words: str) -> str:
-    return "; ".join(filter(None, words))

@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Choice, SignMajority
 from phalanx.algorithms.rounds import Weighted, no_proof, verdicts_of, weights_of
-from phalanx.core import Matrix, Pool, Setting, Updates, Vector, Verdict
+from phalanx.core import Pool, Setting, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
@@ -83,7 +83,9 @@ class SignSGD(Weighted[SignSGDState]):
         eta = self.server_lr(state.version) if isinstance(self.server_lr, Schedule) else self.server_lr
         votes = weights_of(self.weights(state, updates.clients), updates)
         majority = SignMajority()(updates.deltas, votes)
-        choice = Choice((votes / votes.sum()).cpu(), _agreement(updates.deltas, majority))
+        # Of each client, the share of the parameters on which its vote is that of the majority.
+        agreement = [float((row.sign() == majority).double().mean()) for row in updates.deltas]
+        choice = Choice((votes / votes.sum()).cpu(), agreement)
         new = state._replace(
             version=state.version + 1,
             model=state.model + eta * (majority - self.weight_decay * state.model),
@@ -94,8 +96,3 @@ class SignSGD(Weighted[SignSGDState]):
     @override
     def pools(self, setting: Setting, state: SignSGDState | None = None) -> tuple[Pool, ...]:
         return (Pool.of_round(None, None, setting, unproven=no_proof(self)),)
-
-
-def _agreement(deltas: Matrix, majority: Vector) -> list[float]:
-    """Return for each client the share of the parameters on which its vote is that of the majority."""
-    return [float((row.sign() == majority).double().mean()) for row in deltas]

@@ -311,16 +311,13 @@ def _clients(record: Record, index: ModelIndex, found: Scores, test: Dataset) ->
         named = f"{i} {visible(name)}" if (name := _named(record, i)) else str(i)
         share = _share(_own(about, score, test, owned=owned))
         confused = _confused(found, test, i, about) if names else None
-        each = [_share(math.nan) for _ in names] if confused is None else [*map(_share, _right(confused))]
-        table.add_row(escape(named), index.file(i), _share(score.accuracy), share, *each, truth)
+        right = (
+            [math.nan] * len(names) if confused is None else (confused.diagonal() / confused.sum(1).double()).tolist()
+        )
+        table.add_row(escape(named), index.file(i), _share(score.accuracy), share, *map(_share, right), truth)
     if len(found.clients) > ROWS:
         table.add_row("", f"and {plural(len(found.clients) - ROWS, 'client')} more")
     return table
-
-
-def _right(confused: Confusion) -> list[float]:
-    """Return the share of the examples of each class that are taken for it; NaN for a class without examples."""
-    return (confused.diagonal().double() / confused.sum(1)).tolist()
 
 
 def _named(record: Record, client: int) -> str:
@@ -385,7 +382,7 @@ def predict_command(options: Options, console: Console) -> int:
     record.kept(best=options.best)
     schema = record.schema
     check_out(options.out, "predictions.csv", [*files_of(str(options.data), None), *own_files(record, data_dir(None))])
-    with reading(trust=options.trust, allowed=_allowed(options.module)):
+    with reading(trust=options.trust, allowed=frozenset([(options.module or "").rpartition(".")[0]])):
         frame = schema.read(options.data)
         module = _module(options.module, (len(schema.reading.columns),))
         try:
@@ -394,20 +391,9 @@ def predict_command(options: Options, console: Console) -> int:
             raise ValueError(f"{options.data}: {error}") from error
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write(options.out, found.to_csv(index=False).encode())
-    _say_unused(schema, frame, console)
+    say(console, *(remark.sentence for remark in schema.check(frame, labels=False)))  # such as columns without use
     say(console, f"{options.out}: predictions of {plural(len(found), 'row')}")
     return 0
-
-
-def _say_unused(schema: Schema, frame: Any, console: Console) -> None:
-    """Say which columns of a table are not used."""
-    for remark in schema.check(frame, labels=False):
-        say(console, remark.sentence)
-
-
-def _allowed(module: str | None) -> frozenset[str]:
-    """Return the modules from which the network may come."""
-    return frozenset([(module or "").rpartition(".")[0]])
 
 
 def _module(given: str | None, shape: tuple[int, ...]) -> nn.Module | None:

@@ -139,14 +139,15 @@ def joined(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `--option -1e-3` as `--option=-1e-3`: argparse takes such a number for an option."""
     out = list[str]()
     for argument in arguments:
-        if out and re.fullmatch(r"--[^=\s]+", out[-1]) and argument.startswith("-") and _is_number(argument):
+        if out and re.fullmatch(r"--[^=\s]+", out[-1]) and argument.startswith("-") and is_float(argument):
             out[-1] += f"={argument}"
         else:
             out.append(argument)
     return out
 
 
-def _is_number(text: str) -> bool:
+def is_float(text: str) -> bool:
+    """Return whether a text is a number as Python reads it."""
     try:
         float(text)
     except ValueError:

@@ -78,10 +78,6 @@ def _with_engine(plan: Run, execution: Execution) -> Run:
     return with_engine(plan, execution.engine)
 
 
-def _say_compilation(console: Console) -> None:
-    say(console, "Numba compiles code first, some seconds once after an installation.")
-
-
 def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
     """Return the record of the run if it is there and would come out the same again; print what was found."""
     saved = peek(folder)
@@ -179,18 +175,13 @@ def _check_execution(execution: Execution, folder: Path) -> None:
     check_folder(folder)
 
 
-def _set_up(execution: Execution) -> None:
-    """Set up this process for training."""
-    keep_freed_memory()
-    torch.set_num_threads(execution.threads)
-
-
 def _carry_out(
     plans: Mapping[str, Run], folders: Mapping[str, Path], execution: Execution, console: Console
 ) -> list[Record]:
-    _set_up(execution)
+    keep_freed_memory()
+    torch.set_num_threads(execution.threads)
     records = []
-    notice = compilation(partial(_say_compilation, console))
+    notice = compilation(partial(say, console, "Numba compiles code first, some seconds once after an installation."))
     with notice, _executors(execution) as executors, progress.progress_bar(console) as bar:
         for name, plan in plans.items():
             observers = [_where_it_goes_on(plan, console), progress.follow(bar, plan, name)]

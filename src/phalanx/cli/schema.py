@@ -1,7 +1,7 @@
 """`phalanx schema`: draft the schema of a federation's tables or images, and check those of a site against it."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from glob import glob
 from pathlib import Path
@@ -129,16 +129,10 @@ def check_command(options: Options, console: Console) -> int:
         console.print_json(data={"schema": str(options.schema), "digest": schema.digest, "fits": fits, "files": of})
         return int(not fits)
     for one in found:
-        for line in in_lines(one):
-            _say(line, console)
+        for each in one.findings:
+            _say(f"{'error' if each.error else 'remark'}: {in_words(one, each)}", console)
         _say(outcome(one), console)
     return int(not fits)
-
-
-def in_lines(found: TableCheck) -> Iterator[str]:
-    """Yield a line for each finding in a file, for the terminal of the site."""
-    for one in found.findings:
-        yield f"{'error' if one.error else 'remark'}: {in_words(found, one)}"
 
 
 def source_of(schema: Schema, file: Path, options: Options) -> TableFile | None:

@@ -15,7 +15,7 @@ from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import ReportedSizes, check_target, read_sizes, write_weights
 from phalanx.runs.files import write_figure
 from phalanx.weighting.certificate import Certificate, certify
-from phalanx.weighting.diagnostics import Concentration, concentration, weight_shift
+from phalanx.weighting.diagnostics import concentration, weight_shift
 from phalanx.weighting.truncation import (
     TradeOff,
     heaviest,
@@ -201,12 +201,8 @@ def _comparison(sizes: NDArray[np.int64], kept: NDArray[np.int64], t: int) -> Ta
         table.add_row(f"the heaviest {t:,} (alpha)", *(percent(mwp(way, t / K)) for way in ways))
     if tenth > 1:
         table.add_row(f"the heaviest {tenth:,} (10 %)", *(percent(figure.top_tenth) for figure in figures))
-    table.add_row("effective number of clients", *map(_effective, figures))
+    table.add_row("effective number of clients", *(f"{figure.effective:,.1f}" for figure in figures))
     return table
-
-
-def _effective(figure: Concentration) -> str:
-    return f"{figure.effective:,.1f}"
 
 
 def _promise(t: int, K: int, alpha_star: float) -> str:

@@ -16,6 +16,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx.cli.parser import is_float
 from phalanx.reading import contents, decoded
 from phalanx.runs.files import replacing, target
 from phalanx.wording import shown
@@ -318,7 +319,7 @@ def _row(where: str, content: str, cells: Sequence[str], width: int, columns: _C
 
 def _is_data(cells: Iterable[str]) -> bool:
     """Return whether a first row is no header: it holds a number, and no known name of a column."""
-    return not any(_plain(cell) in CLIENT + SIZE for cell in cells) and any(_is_number(cell) for cell in cells)
+    return not any(_plain(cell) in CLIENT + SIZE for cell in cells) and any(is_float(cell) for cell in cells)
 
 
 def _find(names: Sequence[str], name: str, client_column: str | None, size_column: str | None) -> _Columns:
@@ -350,14 +351,6 @@ def _one(names: Sequence[str], given: str | None, known: Sequence[str], there: s
 
 def _plain(name: str) -> str:
     return re.sub(r"[\s-]+", "_", name.strip().lower())
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _from_json(text: str, name: str, client_column: str | None, size_column: str | None) -> list[_Entry]:
@@ -440,7 +433,7 @@ def _fault(size: str, least: int) -> str:
         if not digits:
             return "the size is zero" if least else ""
         return "the size is above 10^15" if len(digits) > 16 or int(digits) > MOST else ""
-    if not _is_number(size) or isnan(float(size)):
+    if not is_float(size) or isnan(float(size)):
         return "the size is not a number"
     number = float(size)
     if not 0 <= number <= MOST:

@@ -71,9 +71,9 @@ def _caps(found: Frontier) -> Table:
     for index, point in enumerate(found.points):
         if index in kept or point == best or point in (*useful[:1], *useful[-1:]):
             mark = "best" if point == best else "yes" if point in useful else ""
-            table.add_row(
-                _cap(point), f"{point.weighing.bound:,}", *_errors(point.weighing), _left(point.weighing), mark
-            )
+            way = point.weighing
+            errors = _error(way.clean), _error(way.worst)
+            table.add_row(_cap(point), f"{way.bound:,}", *errors, _left(way), mark)
     return table
 
 
@@ -195,10 +195,6 @@ def _meaning(found: Frontier) -> str:
 def _rule(way: WeighingCost) -> str:
     beta = getattr(way.rule, "beta", None)
     return way.rule.title if beta is None else f"{way.rule.title}({beta:.3g})"
-
-
-def _errors(way: WeighingCost) -> tuple[str, str]:
-    return _error(way.clean), _error(way.worst)
 
 
 def _left(way: WeighingCost) -> str:

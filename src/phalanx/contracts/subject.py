@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from phalanx.aggregators import Aggregator, Median, NearestNeighborMixing, PreAggregator
@@ -97,17 +97,13 @@ def made_for(subject: Any, settings: Mapping[str, Any], m: int, f: int, *, follo
     needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
     values = {name: kind.stand_in for name in needed for base, kind in KINDS.items() if base in _types(subject, name)}
     counted = dict.fromkeys(ATTACKERS, f) | dict.fromkeys(SHARES, f / m)
-    ours = counted.keys() & (needed | (_numbers(fields) if follows and issubclass(subject, RULES) else set()))
+    numbers = {field.name for field in fields if isinstance(field.default, int | float)}
+    ours = counted.keys() & (needed | (numbers if follows and issubclass(subject, RULES) else set()))
     values |= {name: counted[name] for name in ours}
     values |= settings
     if lacking := sorted(needed - values.keys()):
         raise InfeasibleError(f"{subject.__name__} needs values for {', '.join(lacking)}. Give them.")
     return subject(**values)
-
-
-def _numbers(fields: Sequence[dataclasses.Field[Any]]) -> set[str]:
-    """Return the names of the fields whose default is a number."""
-    return {field.name for field in fields if isinstance(field.default, int | float)}
 
 
 def _types(subject: type, name: str) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from phalanx.data.findings import Finding
 from phalanx.data.table_files import CSV, TableFile, line_of
@@ -72,7 +72,8 @@ def examined(schema: Schema, path: Path | str, source: TableFile | None = None) 
     findings = sorted([*errors, *remarks], key=lambda one: not one.error)
     separator = source.separator if isinstance(source, CSV) else schema.writing.delimiter
     lines = {one.key: line for one in findings if one.first and (line := line_of(path, one.first, separator))}
-    cells = {one.key: _cell(frame, one) for one in findings if one.first and one.code in QUOTED}
+    quoted = [one for one in findings if one.first and one.code in QUOTED]
+    cells = {one.key: shown(repr(str(frame[one.name].iloc[one.first - 1]))) for one in quoted}
     unused = len({*map(str, frame.columns)} - {each.name for each in schema.fields})
     return TableCheck(str(path), len(frame), tuple(findings), lines, cells, classes_in(schema.target, read), unused)
 
@@ -85,10 +86,6 @@ def _examined_images(schema: Schema, path: Path | str) -> TableCheck:
         return TableCheck(str(path), 0, (Finding("file", "", str(error)),))
     findings = tuple(sorted(found.found, key=lambda one: not one.error))
     return TableCheck(str(path), len(found.files), findings, {}, found.firsts, found.classes, images=True)
-
-
-def _cell(frame: Any, finding: Finding) -> str:
-    return shown(repr(str(frame[finding.name].iloc[finding.first - 1])))
 
 
 def in_words(found: TableCheck, finding: Finding) -> str:

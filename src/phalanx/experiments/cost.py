@@ -4,7 +4,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.core import InfeasibleError, StalledError
@@ -45,10 +45,6 @@ class Cost:
     timed: int
     guessed: int
     searched: int = 0
-
-    def with_more(self, searched: int) -> "Cost":
-        """Return the cost with the runs of a search."""
-        return replace(self, searched=searched)
 
     def text(self, jobs: int = 1) -> str:
         """Return it as a sentence; with so many runs at a time."""

@@ -63,10 +63,6 @@ def _found(trace: Trace, _: float | None) -> float | None:
     return None if (found := are_groups(*_grouped(trace))) is None else float(found)
 
 
-def _agreement(trace: Trace, _: float | None) -> float | None:
-    return rand_index(*_grouped(trace))
-
-
 def _grouped(trace: Trace) -> tuple[Sequence[Sequence[int]], Mapping[int, int], Sequence[int]]:
     return trace.clusters, trace.groups, trace.byzantine
 
@@ -99,7 +95,9 @@ METRICS = {
     "worst_client_accuracy": _final("Accuracy for the worst client, %", "worst_client_accuracy", 100.0),
     "attack_success": _final("Success of the attack, %", "attack_success", 100.0),
     "groups_found": Metric("Runs whose clusters are the groups, %", _found, 100.0, _has_both),
-    "rand_index": Metric("Adjusted Rand index of clusters and groups", _agreement, has=_has_both),
+    "rand_index": Metric(
+        "Adjusted Rand index of clusters and groups", lambda trace, _: rand_index(*_grouped(trace)), has=_has_both
+    ),
     "loss": _final("Loss at the end, nats", "loss"),
     "honest_excluded": Metric("Honest clients excluded", lambda trace, _: float(trace.honest_excluded)),
     "virtual_seconds": _final("Virtual seconds", "seconds"),

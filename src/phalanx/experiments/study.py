@@ -213,7 +213,7 @@ class Study(CheckedFields):
         if self.worst is None:
             return found
         defences = len(self.planned) // len(self.seeds)  # type: ignore[arg-type]
-        return found.with_more((self.worst.runs + len(self.seeds)) * defences)  # type: ignore[arg-type]
+        return replace(found, searched=(self.worst.runs + len(self.seeds)) * defences)  # type: ignore[arg-type]
 
     def run(
         self,

@@ -5,7 +5,7 @@ excluded clients, so that hundreds of runs fit in one folder and can be drawn wi
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
@@ -311,22 +311,6 @@ def _is_figure(value: object) -> bool:
     return value is None or (type(value) in (int, float) and -MOST < value < MOST)  # type: ignore[operator]
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _columns(form: Mapping[str, list[Any]]) -> dict[str, tuple[Any, ...]]:
-    return {name: tuple(column) for name, column in form.items()}
-
-
-def _excluded(form: Sequence[Mapping[str, Any]]) -> tuple[Excluded, ...]:
-    return tuple(Excluded(**item) for item in form)
-
-
-def _invalid(form: Sequence[Mapping[str, Any]]) -> tuple[InvalidClient, ...]:
-    return tuple(InvalidClient(**item) for item in form)
-
-
 Value = TypeVar("Value")
 
 
@@ -360,12 +344,12 @@ KINDS: dict[str, type | tuple[type, ...]] = {  # of the fields, in JSON
 READ: dict[str, Callable[[Any], Any]] = {  # fields that JSON holds in another form
     **dict.fromkeys(("left_out", "byzantine", "reported", "held"), tuple),
     "clusters": lambda form: tuple(map(tuple, form)),
-    **dict.fromkeys(("curves", "state"), _columns),
+    **dict.fromkeys(("curves", "state"), lambda form: {name: tuple(column) for name, column in form.items()}),
     "measured": dict,
     **dict.fromkeys(("not_enrolled", "received_accuracy", "client_accuracy", "groups"), _by_client),
     "provenance": Provenance.read,
-    "excluded": _excluded,
-    "invalid": _invalid,
+    "excluded": lambda form: tuple(Excluded(**item) for item in form),
+    "invalid": lambda form: tuple(InvalidClient(**item) for item in form),
 }
 SUMMARY = ("identity", "source", "status", "error", "provenance", "wall_seconds", "dimension", "steps")
 

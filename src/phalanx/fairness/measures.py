@@ -291,11 +291,11 @@ class Comparison:
         lines = [
             f"fairness   {self.fairness}",
             *(f"  cluster {v:<3}{fairness}" for v, fairness in self.by_cluster.items()),
-            f"accuracy   mean {_percent(self.received.mean)}, best {_percent(self.received.best)}, "
-            f"worst tenth {_percent(self.received.worst)}, variance {self.received.variance:.2f}",
-            f"alone      mean {_percent(self.alone.mean)}, best {_percent(self.alone.best)}",
+            f"accuracy   mean {percent(self.received.mean)}, best {percent(self.received.best)}, "
+            f"worst tenth {percent(self.received.worst)}, variance {self.received.variance:.2f}",
+            f"alone      mean {percent(self.alone.mean)}, best {percent(self.alone.best)}",
             f"gain       mean {100 * self.mean_gain:+.1f}, from {100 * worst:+.1f} to {100 * best:+.1f} points",
-            f"excluded   {'nobody attacks' if excluded is None else f'{_percent(excluded)} of the attackers'}"
+            f"excluded   {'nobody attacks' if excluded is None else f'{percent(excluded)} of the attackers'}"
             f", {len(self.detection.honest)} honest",
         ]
         return "\n".join(lines)
@@ -332,7 +332,3 @@ def _paired(standalone: Accuracies, received: Accuracies) -> tuple[list[float], 
         )
     ids = sorted(standalone)
     return [standalone[i] for i in ids], [received[i] for i in ids]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -160,7 +160,7 @@ class FlowerTransport:
             roster,
             self.timeouts,
             self.suspension,
-            came=self._wake,
+            came=lambda: self._dispatcher.inbox.put(None),  # wakes up a wait, which then checks who is connected
             tell=tell,
             clock=self.clock,
             schema=schema,
@@ -183,10 +183,6 @@ class FlowerTransport:
         self._delivered: frozenset[int] = frozenset()  # clients with a reply in the last arrivals
         self.signed = dict[int, SignedUpdate]()  # by client, of its last valid reply
         self.sent = dict[int, SentAnswer]()  # likewise
-
-    def _wake(self) -> None:
-        """Wake up a wait, which then checks the connected clients."""
-        self._dispatcher.inbox.put(None)
 
     def __enter__(self) -> "FlowerTransport":
         return self

@@ -5,7 +5,6 @@ behind the reverse proxy.  They hold counts and times, and no name and no id of 
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from phalanx.core import InfeasibleError
@@ -16,10 +15,6 @@ from phalanx.installation import optional
 HOST = "127.0.0.1"
 SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)  # borders of the histogram
 FATES = ("accepted", "filtered", "invalid", "lost")
-
-
-def _count(counts: Callable[[], Mapping[Standing, int]], standing: Standing) -> int:
-    return counts()[standing]
 
 
 class PrometheusMetrics:
@@ -54,7 +49,7 @@ class PrometheusMetrics:
         self._version = prometheus.Gauge("phalanx_version", "Version of the model.", **kept)
         clients = prometheus.Gauge("phalanx_clients", "Clients by standing.", ["standing"], **kept)
         for standing in STANDINGS:
-            clients.labels(standing).set_function(partial(_count, counts, standing))
+            clients.labels(standing).set_function(lambda standing=standing: counts()[standing])
         for fate in FATES:
             self._updates.labels(fate)
         self._outlying = prometheus.Counter("phalanx_outlying_updates", "Updates that stand out.", **kept)

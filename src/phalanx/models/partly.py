@@ -94,7 +94,8 @@ class LoRA(Model):
         names = [name for name, _ in adapted.named_parameters()]
         if unknown := [pattern for pattern in self.train if not any(fnmatchcase(name, pattern) for name in names)]:
             raise ValueError(f"No parameter has a name like {', '.join(unknown)}. Choose some of: {', '.join(names)}.")
-        heads = tuple(name for name in names if self.heads and _is_head(*name.split(".")))
+        parts = {name: name.split(".") for name in names if self.heads}
+        heads = [name for name, of in parts.items() if not HEADS.isdisjoint(of) and ADAPTED.isdisjoint(of)]
         train_only(adapted, ("*.lora_A.*", "*.lora_B.*", *self.train, *heads))
         for part in adapted.modules():
             trained = [parameter for parameter in part.parameters(recurse=False) if parameter.requires_grad]
@@ -103,11 +104,6 @@ class LoRA(Model):
             if trained and self.base != "float32":
                 part.register_forward_pre_hook(_in_float32)
         return adapted
-
-
-def _is_head(*parts: str) -> bool:
-    """Return whether a parameter is one of a head, by the parts of its name; not of a layer that has an adapter."""
-    return not HEADS.isdisjoint(parts) and ADAPTED.isdisjoint(parts)
 
 
 def _in_float32(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -131,14 +131,12 @@ def section(ledger: ClientLedger, style: Style, records: "Sequence[Record]", anc
         names=ledger.names,
         reports=page_tables.reports(ledger),
         reported=reports.picture(ledger, f"{anchor}-reports"),
-        setup=tuple((label, describe(record.config[key])) for key, label in SETUP.items() if _said(record.config, key)),
+        setup=tuple(
+            (label, describe(record.config[key])) for key, label in SETUP.items() if record.config.get(key, []) != []
+        ),
         yaml=_yaml(record.config),
         environment=_environment(record.summary),
     )
-
-
-def _said(config: Mapping[str, Any], key: str) -> bool:
-    return bool(config.get(key, []) != [])
 
 
 def _pictures(ledger: ClientLedger, records: "Sequence[Record]", anchor: str) -> tuple[Picture, ...]:

@@ -138,19 +138,15 @@ class Run(LoopSettings):
             )
         self._check_population()
         if self.algorithm.traits.synchronous and self.participation < 1:
-            self._check_rounds()
+            for pool in self.pools:
+                if pool.refused:
+                    raise InfeasibleError(pool.refused)
         self.training.check(self.algorithm)
         self._check_server()
         self._check_truncated()
         self._check_times()
         self._check_attack()
         self._check_noise()
-
-    def _check_rounds(self) -> None:
-        """Raise `InfeasibleError` if rounds are too small for a step, or for the purpose of the algorithm."""
-        for pool in self.pools:
-            if pool.refused:
-                raise InfeasibleError(pool.refused)
 
     def _check_population(self) -> None:
         """Raise ValueError if clients cannot be grouped, or join late, with these settings."""

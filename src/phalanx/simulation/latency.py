@@ -162,8 +162,9 @@ class LatencyTrace(Latency):
     @override
     def check(self, clients: int) -> None:
         if missing := sorted(set(range(clients)) - self._times.keys()):
+            some = ", ".join(map(str, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
             raise ValueError(
-                f"{self.file} has no times for {_some(missing)} of clients 0 to {clients - 1}. "
+                f"{self.file} has no times for {some} of clients 0 to {clients - 1}. "
                 "Add a row for each, or use fewer clients."
             )
 
@@ -316,7 +317,3 @@ def _zipf(exponent: float, levels: int) -> np.ndarray[tuple[int], np.dtype[np.fl
     weights = np.arange(1, levels + 1, dtype=np.float64) ** -exponent
     below: np.ndarray[tuple[int], np.dtype[np.float64]] = np.cumsum(weights)[:-1] / weights.sum()
     return below
-
-
-def _some(clients: list[int]) -> str:
-    return ", ".join(map(str, clients[:5])) + (f" and {len(clients) - 5} more" if len(clients) > 5 else "")

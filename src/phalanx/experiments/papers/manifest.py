@@ -58,7 +58,8 @@ class Manifest:
     def keep(self, experiment: str, form: str, page: Page) -> None:
         """Write the records of a page, in place of an older entry."""
         pages = self._pages() | {f"{experiment}-{form}": page}
-        entries = (f" {json.dumps(name)}: {json.dumps(_form(pages[name]))}" for name in sorted(pages))
+        forms = {name: {field: value for field, value in vars(pages[name]).items() if value} for name in sorted(pages)}
+        entries = (f" {json.dumps(name)}: {json.dumps(form)}" for name, form in forms.items())
         with replacing(self.path) as file:
             file.write(("{\n" + ",\n".join(entries) + "\n}\n").encode())
 
@@ -71,10 +72,6 @@ class Manifest:
             raise ValueError(
                 f"{self.path} is not a manifest of pages. Restore it; or delete it, and render the pages with --seeds."
             ) from error
-
-
-def _form(page: Page) -> dict[str, object]:
-    return {name: value for name, value in vars(page).items() if value}
 
 
 def _page(form: Mapping[str, Any]) -> Page:

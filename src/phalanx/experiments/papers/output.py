@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from phalanx.experiments.papers.comparison import ComparedCell, Table
-from phalanx.experiments.papers.published import Published
 from phalanx.experiments.shown.text import Flat
 from phalanx.wording import plural
 
@@ -96,12 +95,8 @@ def _legend(table: Table) -> list[str]:
         out.append("In brackets: the published number, and ours minus that.")
     if any(cell.difference is not None for cell in cells):
         out.append('"higher" and "lower": our 95 % interval excludes the published number. One seed has none.')
-    return out + [f"Published: {source}" for source in _sources(cell.published for cell in cells)]
-
-
-def _sources(numbers: Iterable[Published | None]) -> list[str]:
-    """Return the sources of published numbers, each once."""
-    return list(dict.fromkeys(number.source for number in numbers if number is not None and number.where))
+    published = [cell.published for cell in cells if cell.published is not None]
+    return out + [f"Published: {source}" for source in dict.fromkeys(of.source for of in published if of.where)]
 
 
 # CSV

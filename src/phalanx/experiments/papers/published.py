@@ -195,12 +195,8 @@ def _numbers(
     if not all(v is None or isinstance(v, (int, float)) for v in pair) or len(pair) not in (1, 2):
         place = ", ".join(labels)
         raise InfeasibleError(f"{FILE}: {name}, {place} must be a number, or [mean, deviation], got {values!r}.")
-    mean, deviation = (*map(_float, pair), None)[:2]
+    mean, deviation = (*(None if v is None else float(v) for v in pair), None)[:2]
     yield labels, replace(source, value=mean, deviation=deviation)
-
-
-def _float(value: float | None) -> float | None:
-    return None if value is None else float(value)
 
 
 def _remarks(values: Any, depth: int, labels: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -17,7 +17,7 @@ def untrained(cells: Mapping[str, tuple[Run, Sequence[Trace]]]) -> list[str]:
     """
     out = []
     for cell, (plan, traces) in cells.items():
-        for trace in traces if _baseline(plan) and not _attacked(plan) else ():
+        for trace in traces if _baseline(plan) and plan.attack is None else ():
             final = trace.final()
             values = [*trace.received_accuracy.values()] or ([] if final is None else [final])
             stuck, of = (0, 0) if trace.failed else at_chance(values, plan)
@@ -29,7 +29,3 @@ def untrained(cells: Mapping[str, tuple[Run, Sequence[Trace]]]) -> list[str]:
 def _baseline(plan: Run) -> bool:
     algorithm = plan.algorithm
     return isinstance(algorithm, Standalone) or (type(algorithm) is FedAvg and isinstance(algorithm.aggregate, Mean))
-
-
-def _attacked(plan: Run) -> bool:
-    return plan.attack is not None

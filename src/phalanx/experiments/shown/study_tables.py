@@ -8,7 +8,6 @@ from pathlib import Path
 
 from phalanx.experiments.results import Results
 from phalanx.experiments.shown.text import Flat
-from phalanx.experiments.statistics import Estimate
 from phalanx.report.words import percent
 from phalanx.runs.files import write
 from phalanx.wording import plural
@@ -102,14 +101,11 @@ def costs(results: Results) -> Flat:
     axis, _ = axes_of(results)
     by_metric = {metric: results.table(axis, None, metric) for metric in COSTS}
     known = [m for m in COSTS if any(e[m].mean is not None for e in by_metric[m].values())]
-    rows = [[name, *(_cost(by_metric[m][name][m]) for m in known)] for name in results.axes[axis]]
+    means = {name: [by_metric[m][name][m].mean for m in known] for name in results.axes[axis]}
+    rows = [[name, *("–" if mean is None else f"{mean:,.1f}" for mean in of)] for name, of in means.items()]
     notes = ["Means over all runs. Megabytes: 4 bytes a parameter of each update that reached the server."]
     columns = [axis, *(results.metrics[metric].title for metric in known)]
     return Flat("Costs", columns, rows, notes, [False, *[True] * len(known)])
-
-
-def _cost(estimate: Estimate) -> str:
-    return "–" if estimate.mean is None else f"{estimate.mean:,.1f}"
 
 
 # CSV

@@ -33,6 +33,7 @@ def pictures(records: "Sequence[Record]", styles: Sequence[Style]) -> tuple[Pict
     )
     lasts = [s.x[-1] for s in over_steps if s.x and s.x[-1] > 0]
     uneven = bool(lasts) and max(lasts) > 8 * min(lasts)  # rounds together with single arrivals
+    broken = any(len(s.finite) < len(s.y) for s in over_steps)
     spoken = f"Accuracy over steps. Last values: {ends}."
     time = clock(r.config for r in records)
     spoken_time = f"Accuracy over {time} in {name}. Last values: {ends}."
@@ -43,7 +44,7 @@ def pictures(records: "Sequence[Record]", styles: Sequence[Style]) -> tuple[Pict
             "Share of the test set that the model classifies correctly, mean over honest clients, at each evaluated"
             " step of the server."
             + (" Dashed lines with hollow markers are runs under attack." if any(s.dashed for s in styles) else "")
-            + (" A line that breaks off had no finite accuracy there." if _broken(over_steps) else "")
+            + (" A line that breaks off had no finite accuracy there." if broken else "")
             + (" The axis is logarithmic: runs differ widely in their numbers of steps." if uneven else ""),
         ),
         Picture(
@@ -73,10 +74,6 @@ def _further(names: Sequence[str], records: "Sequence[Record]", styles: Sequence
             )
             out.append(Picture(drawn, title, "On all test examples, mean over honest clients, at each evaluated step."))
     return tuple(out)
-
-
-def _broken(lines: Sequence[Series]) -> bool:
-    return any(len(s.finite) < len(s.y) for s in lines)
 
 
 def _draw(

@@ -60,6 +60,7 @@ def picture(ledger: ClientLedger, key: str) -> Picture | None:
     if not (ledger.clients and ledger.record.history):
         return None
     mosaic = _mosaic(ledger)
+    waited = any(verdict.waits for step in ledger.record.history for verdict in step.verdicts.values())
     label = f"Contributions over time: {plural(len(ledger.clients), 'client')} by steps."
     binned = f" One column stands for {mosaic.size} steps; a cell split in two holds both accepted updates and others."
     return Picture(
@@ -67,7 +68,7 @@ def picture(ledger: ClientLedger, key: str) -> Picture | None:
         "Contributions over time",
         "Each row is a client, each column a step; the darker the blue, the more its update weighed."
         + (binned if mosaic.size > 1 else "")
-        + (" An update that waited shows in the step that decided on it." if _waited(ledger) else "")
+        + (" An update that waited shows in the step that decided on it." if waited else "")
         + " The bars on the right sum up each client's share of all weight.",
         keys="mosaic",
         full=True,
@@ -84,9 +85,10 @@ def _mosaic(ledger: ClientLedger) -> Mosaic:
     event = np.full(weight.shape, NOTHING, np.int8)
     for step in steps:
         column = (step.step - first) // size
-        for client, mean in _accepted(step).items():
-            before = weight[row[client], column]
-            weight[row[client], column] = mean / size + (0.0 if np.isnan(before) else before)
+        for client, verdict in step.decided.items():
+            if verdict.accepted:
+                before = weight[row[client], column]
+                weight[row[client], column] = verdict.weight / size + (0.0 if np.isnan(before) else before)
         for client, what in _not_accepted(step).items():
             event[row[client], column] = max(event[row[client], column], what)
     for client, exclusion in ledger.excluded.items():
@@ -95,16 +97,6 @@ def _mosaic(ledger: ClientLedger) -> Mosaic:
         event[row[client], idle] = GONE
     total = ledger.total or 1.0
     return Mosaic(size, edges, weight, event, np.array([ledger.weight[c] / total for c in row]), ledger.groups)
-
-
-def _waited(ledger: ClientLedger) -> bool:
-    """Return whether some update was kept for a later step."""
-    return any(verdict.waits for step in ledger.record.history for verdict in step.verdicts.values())
-
-
-def _accepted(step: "StepRecord") -> dict[int, float]:
-    """Return the weights of the accepted updates, by client."""
-    return {client: verdict.weight for client, verdict in step.decided.items() if verdict.accepted}
 
 
 def _not_accepted(step: "StepRecord") -> dict[int, int]:
