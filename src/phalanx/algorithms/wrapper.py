@@ -54,6 +54,16 @@ class Wrapper(Algorithm[Any]):
 
     # Role: server
 
+    @staticmethod
+    def _inner(state: Any) -> Any:
+        """Return the state of the algorithm within: the same, of a wrapper without a state of its own."""
+        return state
+
+    @staticmethod
+    def _around(state: Any, inner: Any) -> Any:
+        """Return a state with another one within."""
+        return inner
+
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
         return self.algorithm.init(model, sizes)
@@ -64,31 +74,33 @@ class Wrapper(Algorithm[Any]):
 
     @override
     def download(self, state: Any, client: int) -> Download:
-        return self.algorithm.download(state, client)
+        return self.algorithm.download(self._inner(state), client)
 
     @override
     def join(self, state: Any, client: int, size: int) -> Any:
-        return self.algorithm.join(state, client, size)
+        return self._around(state, self.algorithm.join(self._inner(state), client, size))
 
     @override
     def part(self, state: Any, clients: Mapping[int, int]) -> tuple[Any, Set[int]]:
-        return self.algorithm.part(state, clients)
+        inner, ready = self.algorithm.part(self._inner(state), clients)
+        return self._around(state, inner), ready
 
     @override
     def weights(self, state: Any, clients: Collection[int]) -> Mapping[int, float]:
-        return self.algorithm.weights(state, clients)
+        return self.algorithm.weights(self._inner(state), clients)
 
     @override
     def carried(self, state: Any) -> tuple[int, Vector | None]:
-        return self.algorithm.carried(state)
+        return self.algorithm.carried(self._inner(state))
 
     @override
     def candidate_models(self, state: Any, client: int) -> Mapping[int, Download]:
-        return self.algorithm.candidate_models(state, client)
+        return self.algorithm.candidate_models(self._inner(state), client)
 
     @override
     def lose_round(self, state: Any, updates: Updates, why: str) -> tuple[Any, Set[int]]:
-        return self.algorithm.lose_round(state, updates, why)
+        inner, ready = self.algorithm.lose_round(self._inner(state), updates, why)
+        return self._around(state, inner), ready
 
     # Role: client
 
@@ -108,7 +120,7 @@ class Wrapper(Algorithm[Any]):
     @override
     def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
         """Return what is combined; a wrapper that changes nothing in it returns this of its base."""
-        return self.algorithm.pools(setting, state)
+        return self.algorithm.pools(setting, None if state is None else self._inner(state))
 
 
 @dataclass(frozen=True)
@@ -154,6 +166,16 @@ class StatefulWrapper(Wrapper):
     All but its `init` and `step` is of the state within, unless a subclass overrides it.
     """
 
+    @staticmethod
+    @override
+    def _inner(state: OuterState) -> Any:
+        return state.inner
+
+    @staticmethod
+    @override
+    def _around(state: OuterState, inner: Any) -> Any:
+        return replace(state, inner=inner)
+
     @abstractmethod
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]: ...
@@ -161,41 +183,6 @@ class StatefulWrapper(Wrapper):
     @abstractmethod
     @override
     def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]: ...
-
-    @override
-    def download(self, state: Any, client: int) -> Download:
-        return self.algorithm.download(state.inner, client)
-
-    @override
-    def weights(self, state: Any, clients: Collection[int]) -> Mapping[int, float]:
-        return self.algorithm.weights(state.inner, clients)
-
-    @override
-    def carried(self, state: Any) -> tuple[int, Vector | None]:
-        return self.algorithm.carried(state.inner)
-
-    @override
-    def candidate_models(self, state: Any, client: int) -> Mapping[int, Download]:
-        return self.algorithm.candidate_models(state.inner, client)
-
-    @override
-    def join(self, state: Any, client: int, size: int) -> Any:
-        return replace(state, inner=self.algorithm.join(state.inner, client, size))
-
-    @override
-    def part(self, state: Any, clients: Mapping[int, int]) -> tuple[Any, Set[int]]:
-        inner, ready = self.algorithm.part(state.inner, clients)
-        return replace(state, inner=inner), ready
-
-    @override
-    def lose_round(self, state: Any, updates: Updates, why: str) -> tuple[Any, Set[int]]:
-        inner, ready = self.algorithm.lose_round(state.inner, updates, why)
-        return replace(state, inner=inner), ready
-
-    @abstractmethod
-    @override
-    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
-        return self.algorithm.pools(setting, None if state is None else state.inner)
 
 
 @dataclass(frozen=True)
@@ -215,8 +202,7 @@ class OneModelWrapper(StatefulWrapper):
 
 def serves_one_model(algorithm: Algorithm) -> bool:
     """Return whether all clients are sent the model of the state, and train that."""
-    forwards = Wrapper.download, StatefulWrapper.download
-    while isinstance(algorithm, Wrapper) and type(algorithm).download in forwards:
+    while isinstance(algorithm, Wrapper) and type(algorithm).download is Wrapper.download:
         algorithm = algorithm.algorithm
     kind = type(algorithm)
     return kind.download is Algorithm.download and kind.integrate is Algorithm.integrate

@@ -31,12 +31,11 @@ def flower(action: str) -> Parser:
         parser.add_argument("--clients", type=int, default=4, help="How many. (default: %(default)s)")
         help_ = "Steps of the demonstration: rounds, or arrivals of an asynchronous algorithm; 5 if not given."
         parser.add_argument("--steps", type=int, help=help_)
-        help_ = "FedAsync without an attacker, instead of Byzantine CFL with one in four."
-        parser.add_argument("--asynchronous", action="store_true", help=help_)
+        parser.flag("--asynchronous", "FedAsync without an attacker, instead of Byzantine CFL with one in four.")
         parser.add_argument("--app", type=path, help="A Flower app of your own, in place of the demonstration.")
         help_ = "Where keys, logs and results go. (default: %(default)s)"
         parser.add_argument("--folder", type=path, default=Path("runs/flower"), help=help_)
-        parser.add_argument("--again", action="store_true", help="Start over, even if a run was stopped in the folder.")
+        parser.flag("--again", "Start over, even if a run was stopped in the folder.")
     elif action == "kit":
         parser.add_argument(
             "consortium", type=path, help="A YAML file: `host`, `sites`, `schema`, `tolerate`, ports and `folder`."
@@ -60,20 +59,23 @@ def flower(action: str) -> Parser:
         parser.add_argument("coordinator", help=help_)
         help_ = "Where the request goes. (default: %(default)s)"
         parser.add_argument("--out", "-o", type=path, default=Path("request.json"), metavar="FILE", help=help_)
-        parser.add_argument("--again", action="store_true", help="Overwrite an existing file.")
+        parser.flag("--again", "Overwrite an existing file.")
     elif action == "certificates":
         parser.add_argument("hosts", nargs="*", help="Names and addresses under which clients reach it.")
         help_ = "Where they go. (default: %(default)s)"
         parser.add_argument("--folder", type=path, default=Path("certificates"), help=help_)
         help_ = "For how long they are valid. (default: %(default)s)"
         parser.add_argument("--days", type=int, default=365, help=help_)
-        help_ = "Replace the coordinator's certificate once half of its life is over. Clients need nothing new."
-        parser.add_argument("--renew", action="store_true", help=help_)
-        parser.add_argument("--again", action="store_true", help="Renew it now, whatever its age.")
+        parser.flag(
+            "--renew", "Replace the coordinator's certificate once half of its life is over. Clients need nothing new."
+        )
+        parser.flag("--again", "Renew it now, whatever its age.")
         help_ = "The authority's key, if it is not in the folder."
         parser.add_argument("--authority", type=path, metavar="FILE", help=help_)
-        help_ = "Make the authority that signs from the next renewal on; clients get ca.crt again, which holds both."
-        parser.add_argument("--next_authority", action="store_true", help=help_)
+        parser.flag(
+            "--next_authority",
+            "Make the authority that signs from the next renewal on; clients get ca.crt again, which holds both.",
+        )
     else:
         _add_roster(parser, action)
     return parser
@@ -116,7 +118,6 @@ def _add_roster(parser: Parser, action: str) -> None:
     if action == "rotate":
         parser.add_argument("request", type=path, help=help_)
     if action == "readmit":
-        help_ = "Accept it even if it was revoked; the revocation is undone."
-        parser.add_argument("--revoked", action="store_true", help=help_)
+        parser.flag("--revoked", "Accept it even if it was revoked; the revocation is undone.")
     help_ = "The file of the roster. (default: %(default)s)"
     parser.add_argument("--roster", type=path, default=Path("roster.yaml"), help=help_)

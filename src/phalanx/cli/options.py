@@ -170,8 +170,7 @@ def replay() -> Parser:
     parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
     help_ = "A client whose updates are left out, by number; several by giving it again."
     parser.add_argument("--without", type=int, action="append", default=[], metavar="CLIENT", help=help_)
-    _add_trust(parser)
-    _add_unsealed(parser)
+    _add_trust_and_unsealed(parser)
     return parser
 
 
@@ -200,8 +199,7 @@ def evaluate() -> Parser:
     usage = "phalanx evaluate FOLDER [--OPTION VALUE ...]"
     parser = EvaluationForm("phalanx evaluate", EVALUATE, Evaluating, missing=missing, usage=usage)
     parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
-    _add_trust(parser)
-    _add_unsealed(parser)
+    _add_trust_and_unsealed(parser)
     return parser
 
 
@@ -218,16 +216,14 @@ def predict() -> Parser:
     help_ = "The CSV file to write: a line for each row, in the order of the table."
     parser.add_argument("--out", "-o", type=path, required=True, metavar="FILE", help=help_)
     _add_model(parser)
-    _add_trust(parser)
-    _add_unsealed(parser)
+    _add_trust_and_unsealed(parser)
     return parser
 
 
 def _add_model(parser: Parser) -> None:
     help_ = "Take the model that this client is served; the global model if not given."
     parser.add_argument("--client", type=int, help=help_)
-    help_ = "Take the model of the best evaluation, which phalanx run --keep_best keeps."
-    parser.add_argument("--best", action="store_true", help=help_)
+    parser.flag("--best", "Take the model of the best evaluation, which phalanx run --keep_best keeps.")
     help_ = "If the record does not know the network: import path of a function that makes it."
     parser.add_argument("--module", metavar="PATH", help=help_)
 
@@ -248,12 +244,13 @@ def export() -> Parser:
     )
     help_ += "raw columns, and gives classes and probabilities, or numbers in their own unit."
     parser.add_argument("--network", action="store_true", help=help_)
-    help_ = "Export the model although a client reports that its accuracy has fallen, which is refused otherwise."
-    parser.add_argument("--fallen", action="store_true", help=help_)
+    parser.flag(
+        "--fallen",
+        "Export the model although a client reports that its accuracy has fallen, which is refused otherwise.",
+    )
     help_ = "For onnx, if the record does not know it: the shape of one example, such as 3 32 32."
     parser.add_argument("--shape", type=int, nargs="+", metavar="SIZE", help=help_)
-    _add_trust(parser)
-    _add_unsealed(parser)
+    _add_trust_and_unsealed(parser)
     return parser
 
 
@@ -279,12 +276,12 @@ def reproduce() -> Parser:
     help_ = "Where records, tables and figures go. (default: %(default)s)"
     parser.add_argument("--folder", type=path, default=Path("results"), help=help_)
     parser.add_argument("--device", default="cpu", help="Where runs compute: cpu, cuda, cuda:1. (default: %(default)s)")
-    parser.add_argument(
-        "--no_training", action="store_true", help="Render the results that exist, and list what is missing."
+    parser.flag("--no_training", "Render the results that exist, and list what is missing.")
+    parser.flag("--again", "Repeat runs that are done already.")
+    parser.flag(
+        "--mixed",
+        "Show records of several numerics versions in one table, which the page then says; refused if not given.",
     )
-    parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
-    help_ = "Show records of several numerics versions in one table, which the page then says; refused if not given."
-    parser.add_argument("--mixed", action="store_true", help=help_)
     help_ = "Compute so many stored records again, drawn at random, and say by how much they differ. Changes no file."
     parser.add_argument("--verify", type=int, help=help_)
     help_ = "With --verify: draw runs only that took at most so many seconds; any run if not given."
@@ -297,8 +294,7 @@ def reproduce() -> Parser:
         "tolerance, or differ; 1 is the exit status if any differs. The same command goes on where it stopped."
     )
     parser.add_argument("--check", action="store_true", help=help_)
-    help_ = "Bring the records of PAPER into one compressed file, records.jsonl.gz, and do nothing else."
-    parser.add_argument("--pack", action="store_true", help=help_)
+    parser.flag("--pack", "Bring the records of PAPER into one compressed file, records.jsonl.gz, and do nothing else.")
     help_ = "With --check: stop before records that would take longer than this in all; no limit if not given."
     parser.add_argument("--hours", type=float, help=help_)
     help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."
@@ -327,11 +323,9 @@ def study() -> Parser:
     parser.add_argument("--ray", help=help_)
     parser.add_argument("--folder", type=path, help="Where records and results go; studies/NAME if not given.")
     parser.add_argument("--device", default="cpu", help="Where runs compute: cpu, cuda, cuda:1. (default: %(default)s)")
-    parser.add_argument("--estimate", action="store_true", help="Only estimate the cost; steps are timed for that.")
-    parser.add_argument(
-        "--no_training", action="store_true", help="Show the results that exist, and count what is missing."
-    )
-    parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
+    parser.flag("--estimate", "Only estimate the cost; steps are timed for that.")
+    parser.flag("--no_training", "Show the results that exist, and count what is missing.")
+    parser.flag("--again", "Repeat runs that are done already.")
     _add_data_dir(parser)
     return parser
 
@@ -348,8 +342,7 @@ def compare() -> Parser:
     parser.add_argument("--name", default="Comparison", help="Title of the page. (default: %(default)s)")
     help_ = "Accuracy for the time to accuracy, from 0 to 1; 95 %% of the best mean if not given."
     parser.add_argument("--target", type=float, help=help_)
-    _add_trust(parser)
-    _add_unsealed(parser)
+    _add_trust_and_unsealed(parser)
     return parser
 
 
@@ -375,11 +368,9 @@ def leaderboard() -> Parser:
     help_ = "The page; with --defence leaderboard/TIER.md if not given. The cells as CSV are next to it, "
     help_ += "for the default page next to the records. (default: %(default)s)"
     parser.add_argument("--page", type=path, default=PAGE, help=help_)
-    parser.add_argument("--retry", action="store_true", help="Carry out runs again that failed.")
-    parser.add_argument("--estimate", action="store_true", help="Only estimate the cost; runs are timed for that.")
-    parser.add_argument(
-        "--no_training", action="store_true", help="Render the results that exist, and mark what is missing."
-    )
+    parser.flag("--retry", "Carry out runs again that failed.")
+    parser.flag("--estimate", "Only estimate the cost; runs are timed for that.")
+    parser.flag("--no_training", "Render the results that exist, and mark what is missing.")
     _add_data_dir(parser)
     return parser
 
@@ -449,9 +440,8 @@ def choose() -> Parser:
     help_ = "alike: clients hold like data; unlike: their shares of classes differ; groups: there may be groups that "
     help_ += "learn different things, and nobody knows them. (default: %(default)s)"
     parser.add_argument("--heterogeneity", default="unlike", metavar="KIND", help=help_)
-    help_ = "Serve clients as they come, without rounds."
-    parser.add_argument("--asynchronous", action="store_true", help=help_)
-    parser.add_argument("--json", action="store_true", help="Print the choice as JSON.")
+    parser.flag("--asynchronous", "Serve clients as they come, without rounds.")
+    parser.flag("--json", "Print the choice as JSON.")
     return parser
 
 
@@ -487,8 +477,10 @@ DOCTOR = "Check that what a run or a federation needs is installed and set up, a
 def doctor() -> Parser:
     """Return the parser of `phalanx doctor`."""
     parser = Parser("phalanx doctor", DOCTOR)
-    help_ = "Compile rules and training now, one or two minutes after an installation, so that no run waits for that."
-    parser.add_argument("--compile", action="store_true", help=help_)
+    parser.flag(
+        "--compile",
+        "Compile rules and training now, one or two minutes after an installation, so that no run waits for that.",
+    )
     help_ = "Folder of a coordinator or a client, with certificates, keys and roster."
     parser.add_argument("--folder", type=path, help=help_)
     _add_schema(parser)
@@ -524,8 +516,7 @@ def schema_init() -> Parser:
     parser.add_argument("--codes", nargs="+", default=(), metavar="NAME", help=help_)
     help_ = "Columns in which 0 stands for a missing value."
     parser.add_argument("--zeros", nargs="+", default=(), metavar="NAME", help=help_)
-    help_ = "Add an input of 0 and 1 for each column of which values are missing, which says where."
-    parser.add_argument("--indicator", action="store_true", help=help_)
+    parser.flag("--indicator", "Add an input of 0 and 1 for each column of which values are missing, which says where.")
     help_ = "Rows below which a site is refused, and sends no statistics; none if not given."
     parser.add_argument("--least_rows", type=int, metavar="ROWS", help=help_)
     help_ = "Classes that join labels: healthy=0 ill=1,2,3,4. Each label is a class if not given."
@@ -548,7 +539,7 @@ def schema_check() -> Parser:
     parser.add_argument("files", nargs="+", metavar="FILE", help="CSV, parquet, a folder of images; or a pattern.")
     _add_schema(parser, default=Path("schema.json"))
     _add_notation(parser)
-    parser.add_argument("--json", action="store_true", help="Print the result as JSON, which quotes no cell.")
+    parser.flag("--json", "Print the result as JSON, which quotes no cell.")
     return parser
 
 
@@ -609,7 +600,7 @@ def schema_verify() -> Parser:
 
 
 def _add_again(parser: Parser) -> None:
-    parser.add_argument("--again", action="store_true", help="Overwrite an existing file.")
+    parser.flag("--again", "Overwrite an existing file.")
 
 
 def _add_notation(parser: Parser) -> None:
@@ -626,14 +617,15 @@ def _add_schema(parser: Parser, default: Path | None = None) -> None:
     parser.add_argument("--schema", type=path, default=default, metavar="FILE", help=help_)
 
 
-def _add_trust(parser: Parser) -> None:
-    help_ = "Import classes from elsewhere that a record names, which runs their code; imports are listed first."
-    parser.add_argument("--trust", action="store_true", help=help_)
+def _add_trust_and_unsealed(parser: Parser) -> None:
+    parser.flag(
+        "--trust", "Import classes from elsewhere that a record names, which runs their code; imports are listed first."
+    )
+    _add_unsealed(parser)
 
 
 def _add_unsealed(parser: Parser) -> None:
-    help_ = "Read folders that were changed since their run ended, with a warning."
-    parser.add_argument("--unsealed", action="store_true", help=help_)
+    parser.flag("--unsealed", "Read folders that were changed since their run ended, with a warning.")
 
 
 def _add_data_dir(parser: Parser) -> None:

@@ -62,6 +62,10 @@ class Parser(ArgumentParser):
             )
         return action
 
+    def flag(self, name: str, help_: str) -> None:
+        """Add an option without a value, which is false if it is not given."""
+        self.add_argument(name, action="store_true", help=help_)
+
     @property
     def page(self) -> dict[str, Any]:
         """Its help, in JSON."""

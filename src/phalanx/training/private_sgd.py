@@ -113,10 +113,6 @@ class PrivateSGD(LocalTraining):
                 "effect.",
                 stacklevel=2,
             )
-        if self.training.precision != "float32":
-            raise ValueError(
-                "Clients that train by PrivateSGD compute in float32. Set training.training.precision to it."
-            )
         return PrivateTrainer(model, self._plain(), seed, task, self)
 
     @override

@@ -117,14 +117,8 @@ class LocalSGD(LocalTraining):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks = (
-            (
-                0 < self.batch_size < 1 or (self.batch_size >= 1 and self.batch_size == int(self.batch_size)),
-                f"batch_size must be at least 1, or a share in (0, 1), got {self.batch_size}",
-            ),
-        )
-        if problems := [message for fine, message in checks if not fine]:
-            raise ValueError("; ".join(problems) + ".")
+        if not (0 < self.batch_size < 1 or (self.batch_size >= 1 and self.batch_size == int(self.batch_size))):
+            raise ValueError(f"batch_size must be at least 1, or a share in (0, 1), got {self.batch_size}.")
 
     @property
     @override
