@@ -31,8 +31,8 @@ import torch
 from typing_extensions import override
 
 from phalanx.aggregators import Choice, Points
-from phalanx.algorithms.rounds import Weighted, no_proof, verdicts_of, weights_of
-from phalanx.core import Matrix, Pool, Setting, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
+from phalanx.core import Matrix, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.numerics.linalg import squared_distances_to
 from phalanx.weighting import Ignore, Preprocess
@@ -107,10 +107,6 @@ class AsyncFilter(Weighted[AsyncFilterState]):
             verdicts=verdicts_of(updates, n, Choice(shares, scores, why)),
         )
         return new, state.weights.keys()
-
-    @override
-    def pools(self, setting: Setting, state: AsyncFilterState | None = None) -> tuple[Pool, ...]:
-        return (Pool.of_round(None, None, setting, unproven=no_proof(self)),)
 
 
 def moved(average: Moving | None, updates: Matrix) -> Moving:

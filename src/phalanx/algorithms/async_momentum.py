@@ -28,7 +28,7 @@ from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import Arrival, OneByOne, age_in_words
 from phalanx.algorithms.momentum import MomentumClient
-from phalanx.algorithms.rounds import drift
+from phalanx.algorithms.rounds import Unweighted, drift
 from phalanx.core import InfeasibleError, Pool, Setting, Traits, Vector, Verdict
 from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.promises.promise_watch import combine
@@ -49,7 +49,7 @@ class AsyncMomentumState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AsyncMomentum(OneByOne[AsyncMomentumState], MomentumClient[AsyncMomentumState]):
+class AsyncMomentum(OneByOne[AsyncMomentumState], MomentumClient[AsyncMomentumState], Unweighted[AsyncMomentumState]):
     """Takes a step at each arrival, by a weighted robust rule over the last momentum of all clients.
 
     A client that answers often has fresh momenta and counts more: what must stay below the rule's breakdown point is
@@ -74,7 +74,7 @@ class AsyncMomentum(OneByOne[AsyncMomentumState], MomentumClient[AsyncMomentumSt
     @property
     @override
     def traits(self) -> Traits:
-        return super().traits._replace(synchronous=False, can_join=True)
+        return super().traits._replace(synchronous=False)
 
     # Role: server
 
@@ -87,10 +87,6 @@ class AsyncMomentum(OneByOne[AsyncMomentumState], MomentumClient[AsyncMomentumSt
             )
         check_rows(self.aggregate, self._start(len(sizes)), "start")
         return AsyncMomentumState(0, model, frozenset(sizes), {}, {}, None, {}), sizes.keys()
-
-    @override
-    def join(self, state: AsyncMomentumState, client: int, size: int) -> AsyncMomentumState:
-        return state._replace(clients=state.clients | {client})
 
     @override
     def weights(self, state: AsyncMomentumState, clients: Collection[int]) -> dict[int, float]:

@@ -29,7 +29,7 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.aggregators.aggregator import too_few
 from phalanx.algorithms.arrivals import alone, merged
-from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
+from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each, weights_within
 from phalanx.clustering.agglomerative import AgglomerativeLinkage, agglomerate, check_stop
 from phalanx.core import Algorithm, InfeasibleError, Matrix, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -141,11 +141,7 @@ class FLHC(Algorithm[FLHCState]):
     @override
     def weights(self, state: FLHCState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client."""
-        used = dict[int, float]()
-        for who in state.members.values():
-            if there := [i for i in clients if i in who]:
-                used |= self.preprocess.within(state.sizes, who, there)
-        return used
+        return weights_within(self.preprocess, state.sizes, state.members.values(), clients)
 
     @override
     def step(self, state: FLHCState, updates: Updates) -> tuple[FLHCState, Set[int]]:

@@ -22,9 +22,9 @@ import torch
 from typing_extensions import override
 
 from phalanx.aggregators import Points
-from phalanx.algorithms.rounds import no_proof
+from phalanx.algorithms.rounds import Unweighted
 from phalanx.algorithms.zeno import own_change
-from phalanx.core import Algorithm, Pool, Setting, Traits, Updates, Vector, Verdict
+from phalanx.core import Traits, Updates, Vector, Verdict
 from phalanx.fields import PositiveFloat, PositiveInt
 
 
@@ -38,7 +38,7 @@ class FLTrustState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FLTrust(Algorithm[FLTrustState]):
+class FLTrust(Unweighted[FLTrustState]):
     """Averages updates at the length of the server's own, weighted by their cosine with it if that is positive.
 
     Tolerates any number of attackers, as each update is judged alone; the server must hold examples like the clients'.
@@ -56,15 +56,11 @@ class FLTrust(Algorithm[FLTrustState]):
     @property
     @override
     def traits(self) -> Traits:
-        return super().traits._replace(can_join=True, reference_every=self.reference_every)
+        return super().traits._replace(reference_every=self.reference_every)
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLTrustState, Set[int]]:
         return FLTrustState(0, model, frozenset(sizes), {}), sizes.keys()
-
-    @override
-    def join(self, state: FLTrustState, client: int, size: int) -> FLTrustState:
-        return state._replace(clients=state.clients | {client})
 
     @override
     def step(self, state: FLTrustState, updates: Updates) -> tuple[FLTrustState, Set[int]]:
@@ -88,10 +84,6 @@ class FLTrust(Algorithm[FLTrustState]):
             )
         }
         return state._replace(version=state.version + 1, model=model, verdicts=verdicts), state.clients
-
-    @override
-    def pools(self, setting: Setting, state: FLTrustState | None = None) -> tuple[Pool, ...]:
-        return (Pool.of_round(None, None, setting, unproven=no_proof(self)),)
 
 
 def _why(cosine: float, length: float, own: float) -> str:

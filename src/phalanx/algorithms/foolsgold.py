@@ -38,8 +38,8 @@ from typing_extensions import override
 
 from phalanx.aggregators.foolsgold import learning_rates
 from phalanx.aggregators.points import Points
-from phalanx.algorithms.rounds import no_proof
-from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict, Weights
+from phalanx.algorithms.rounds import Unweighted
+from phalanx.core import InfeasibleError, Traits, Updates, Vector, Verdict, Weights
 from phalanx.fields import PositiveFloat, PositiveInt
 from phalanx.numerics.linalg import cosine_similarity
 
@@ -56,7 +56,7 @@ class FoolsGoldState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FoolsGold(Algorithm[FoolsGoldState]):
+class FoolsGold(Unweighted[FoolsGoldState]):
     """Less weight for a client, the more its sum of updates has the direction of another client's.
 
     A defence against any number of Sybils, if honest clients differ from each other more than Sybils do.  Memory at the
@@ -78,7 +78,7 @@ class FoolsGold(Algorithm[FoolsGoldState]):
     @property
     @override
     def traits(self) -> Traits:
-        return super().traits._replace(observed=("alphas",), can_join=True)
+        return super().traits._replace(observed=("alphas",))
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FoolsGoldState, Set[int]]:
@@ -88,10 +88,6 @@ class FoolsGold(Algorithm[FoolsGoldState]):
                 "Set last to the number of parameters of its output layer, or to None for all."
             )
         return FoolsGoldState(0, model, frozenset(sizes), {}, {}, {}), sizes.keys()
-
-    @override
-    def join(self, state: FoolsGoldState, client: int, size: int) -> FoolsGoldState:
-        return state._replace(clients=state.clients | {client})
 
     @override
     def step(self, state: FoolsGoldState, updates: Updates) -> tuple[FoolsGoldState, Set[int]]:
@@ -116,10 +112,6 @@ class FoolsGold(Algorithm[FoolsGoldState]):
         start = 0 if self.last is None else updates.deltas.shape[1] - self.last
         sent = dict(zip(updates.clients, updates.deltas[:, start:], strict=True))
         return {**sums, **{i: sums[i] + row if i in sums else row.clone() for i, row in sent.items()}}
-
-    @override
-    def pools(self, setting: Setting, state: FoolsGoldState | None = None) -> tuple[Pool, ...]:
-        return (Pool.of_round(None, None, setting, unproven=no_proof(self)),)
 
 
 def _shares(alpha: Weights) -> Weights:

@@ -40,7 +40,7 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.arrivals import alone, merged
-from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
+from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each, weights_within
 from phalanx.core import Algorithm, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.rng import numpy_generator
@@ -143,10 +143,7 @@ class IFCA(Algorithm[IFCAState]):
     @override
     def weights(self, state: IFCAState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client."""
-        used = dict[int, float]()
-        for members in state.clusters.values():
-            if there := [i for i in clients if i in members]:
-                used |= self.preprocess.within(state.sizes, members, there)
+        used = weights_within(self.preprocess, state.sizes, state.clusters.values(), clients)
         return {i: used.get(i, 1.0) for i in clients}
 
     @override

@@ -37,8 +37,8 @@ from typing_extensions import override
 
 from phalanx.aggregators import Choice
 from phalanx.aggregators.points import Points
-from phalanx.algorithms.rounds import Weighted, no_proof, verdicts_of, weights_of
-from phalanx.core import Pool, Setting, Traits, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
+from phalanx.core import Traits, Updates, Vector, Verdict
 from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
@@ -103,7 +103,3 @@ class QFedAvg(Weighted[QFedAvgState]):
             verdicts=verdicts_of(updates, p, Choice(s, updates.losses.tolist()), self.remark(state, updates)),
         )
         return new, state.weights.keys()
-
-    @override
-    def pools(self, setting: Setting, state: QFedAvgState | None = None) -> tuple[Pool, ...]:
-        return (Pool.of_round(None, None, setting, unproven=no_proof(self)),)

@@ -7,7 +7,7 @@ import torch
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice
-from phalanx.core import Algorithm, AnyState, Pool, Rule, Setting, Traits, Updates, Verdict, Weights
+from phalanx.core import Algorithm, AnyState, Pool, Rule, Setting, State, Traits, Updates, Verdict, Weights
 from phalanx.weighting import Preprocess
 
 UNCHOSEN = "the rule uses none of this update and gives no reason, which says nothing for or against it"
@@ -59,7 +59,26 @@ class Weighted(Algorithm[S]):
         """See `Algorithm`: a round, or a single arrival."""
         if not self.traits.synchronous:
             return (Pool.of_one(self.rule, no_proof(self)),)
+        if self.rule is None:
+            return (Pool.of_round(None, None, setting, unproven=no_proof(self)),)
         return (Pool.of_round(self.rule, self.preprocess, setting),)
+
+
+class Unweighted(Algorithm[State]):
+    """An algorithm that uses no reported sizes; the clients that take part are the `clients` of its state."""
+
+    @property
+    @override
+    def traits(self) -> Traits:
+        return super().traits._replace(can_join=True)
+
+    @override
+    def join(self, state: Any, client: int, size: int) -> Any:
+        return state._replace(clients=state.clients | {client})
+
+    @override
+    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...]:
+        return (Pool.of_round(None, None, setting, unproven=no_proof(self)),)
 
 
 MANY = 1000  # rows, for which every rule has a result

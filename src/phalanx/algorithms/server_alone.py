@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
+from phalanx.algorithms.rounds import Unweighted
 from phalanx.algorithms.zeno import own_change
-from phalanx.core import Algorithm, Pool, Setting, Traits, Updates, Vector, Verdict
+from phalanx.core import Pool, Setting, Traits, Updates, Vector, Verdict
 
 
 class ServerAloneState(NamedTuple):
@@ -26,7 +27,7 @@ class ServerAloneState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ServerAlone(Algorithm[ServerAloneState]):
+class ServerAlone(Unweighted[ServerAloneState]):
     """Training of the server on its own examples; no update of a client is used.
 
     The server trains as the clients do, with the run's `training`, on its `server_examples`.
@@ -35,15 +36,11 @@ class ServerAlone(Algorithm[ServerAloneState]):
     @property
     @override
     def traits(self) -> Traits:
-        return super().traits._replace(can_join=True, reference_every=1)
+        return super().traits._replace(reference_every=1)
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ServerAloneState, Set[int]]:
         return ServerAloneState(0, model, frozenset(sizes), {}), sizes.keys()
-
-    @override
-    def join(self, state: ServerAloneState, client: int, size: int) -> ServerAloneState:
-        return state._replace(clients=state.clients | {client})
 
     @override
     def step(self, state: ServerAloneState, updates: Updates) -> tuple[ServerAloneState, Set[int]]:

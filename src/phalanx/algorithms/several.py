@@ -1,6 +1,6 @@
 """One step of each of several clusters, for algorithms that keep a model for each."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -81,6 +81,17 @@ def step_each(
         v, why = next(iter(errors.items()))
         raise InfeasibleError(f"No cluster can go on. Of cluster {v}: {why}") from why
     return made
+
+
+def weights_within(
+    preprocess: Preprocess, sizes: Mapping[int, int], clusters: Iterable[Collection[int]], clients: Collection[int]
+) -> dict[int, float]:
+    """Return the weights of clients, each within its cluster; clients of no cluster have none."""
+    used = dict[int, float]()
+    for members in clusters:
+        if there := [i for i in clients if i in members]:
+            used |= preprocess.within(sizes, members, there)
+    return used
 
 
 def cluster_pool(rule: Rule | None, weighting: Weighting, setting: Setting) -> Pool:

@@ -27,8 +27,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.aggregators import Choice, SignMajority
-from phalanx.algorithms.rounds import Weighted, no_proof, verdicts_of, weights_of
-from phalanx.core import Pool, Setting, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
+from phalanx.core import Updates, Vector, Verdict
 from phalanx.fields import NonNegativeFloat, PositiveFloat
 from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
@@ -92,7 +92,3 @@ class SignSGD(Weighted[SignSGDState]):
             verdicts=verdicts_of(updates, votes, choice, self.remark(state, updates)),
         )
         return new, state.weights.keys()
-
-    @override
-    def pools(self, setting: Setting, state: SignSGDState | None = None) -> tuple[Pool, ...]:
-        return (Pool.of_round(None, None, setting, unproven=no_proof(self)),)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.core import Algorithm, Local, Pool, Setting, Traits, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import Unweighted
+from phalanx.core import Local, Pool, Setting, Updates, Vector, Verdict
 
 
 class StandaloneState(NamedTuple):
@@ -27,16 +28,11 @@ class StandaloneState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Standalone(Algorithm[StandaloneState]):
+class Standalone(Unweighted[StandaloneState]):
     """Separate training: each client trains a model of its own, and the server's model does not change.
 
     `phalanx.training.evaluation` measures a client's model as its `received_accuracy`.  Attackers do not affect others.
     """
-
-    @property
-    @override
-    def traits(self) -> Traits:
-        return super().traits._replace(can_join=True)
 
     # Role: client
     @override
@@ -55,10 +51,6 @@ class Standalone(Algorithm[StandaloneState]):
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[StandaloneState, Set[int]]:
         return StandaloneState(0, model, frozenset(sizes), {}), sizes.keys()
-
-    @override
-    def join(self, state: StandaloneState, client: int, size: int) -> StandaloneState:
-        return state._replace(clients=state.clients | {client})
 
     @override
     def step(self, state: StandaloneState, updates: Updates) -> tuple[StandaloneState, Set[int]]:

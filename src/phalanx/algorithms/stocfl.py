@@ -33,7 +33,7 @@ from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each
+from phalanx.algorithms.several import NumberedClusters, cluster_pool, step_each, weights_within
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity
 from phalanx.promises.promise_watch import combine
@@ -114,10 +114,8 @@ class StoCFL(Algorithm[StoCFLState]):
     @override
     def weights(self, state: StoCFLState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client; none before it is in one."""
-        used = dict[int, float]()
-        for cluster in state.found.values():
-            if there := [i for i in clients if i in cluster.clients]:
-                used |= self.preprocess.within(state.sizes, cluster.clients, there)
+        clusters = (cluster.clients for cluster in state.found.values())
+        used = weights_within(self.preprocess, state.sizes, clusters, clients)
         return {i: used.get(i, 0.0 if state.version else 1.0) for i in clients}
 
     @override

@@ -403,7 +403,9 @@ def _module(given: str | None, shape: tuple[int, ...]) -> nn.Module | None:
 
 def export_command(options: Options, console: Console) -> int:
     """Write a model of a run in a format; return the exit status."""
-    form = _format(options)
+    if options.format not in FORMATS:
+        raise InfeasibleError(f"--format must be {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, got {options.format}.")
+    form = cast(Format, options.format)
     record = _loaded(options, console)
     models = record.kept(best=options.best)
     state = models.state(options.client)
@@ -454,12 +456,6 @@ def _with_table(record: Record, network: bytes) -> bytes:
     except InfeasibleError as error:
         raise InfeasibleError(f"{error} For the network alone give --network.") from error
     return with_table(network, schema, outputs, record.summary.identity)
-
-
-def _format(options: Options) -> Format:
-    if options.format not in FORMATS:
-        raise InfeasibleError(f"--format must be {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, got {options.format}.")
-    return cast(Format, options.format)
 
 
 def _inputs(options: Options, known: ModelInputs | None) -> ModelInputs:

@@ -24,6 +24,5 @@ def verify_command(options: Options, console: Console) -> int:
     except UnsignedSchemaError as error:
         say(console, f"error: {error}")
         return 1
-    said = f"{options.schema}: signed by {options.coordinator}. {found.digest}"
-    say(console, said)
+    say(console, f"{options.schema}: signed by {options.coordinator}. {found.digest}")
     return 0

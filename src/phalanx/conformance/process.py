@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 
@@ -33,13 +32,10 @@ class LibraryProcess:
         command: starts it.
         variables: its environment.
         limit: seconds for an answer.
-        folder: its current folder.
     """
 
-    def __init__(
-        self, command: Sequence[str], variables: Mapping[str, str], limit: float, folder: Path | None = None
-    ) -> None:
-        self.command, self.variables, self.limit, self.folder = command, variables, limit, folder
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], limit: float) -> None:
+        self.command, self.variables, self.limit = command, variables, limit
         self.process: subprocess.Popen[str] | None = None
         self.answers: queue.Queue[str] = queue.Queue()
 
@@ -93,7 +89,6 @@ class LibraryProcess:
         self.answers = queue.Queue()
         self.process = subprocess.Popen(
             self.command,
-            cwd=self.folder,
             env=self.variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

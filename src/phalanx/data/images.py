@@ -171,7 +171,8 @@ class ImageSource(Source):
             return parts
         images, findings, last = self.gathered(data_dir)
         known = self._classes(images)
-        y = self._numbers(images, {label: k for k, label in enumerate(known)})
+        number = {label: k for k, label in enumerate(known)}
+        y = torch.tensor([number[image.label] for image in images])
         tested = self.tested(images, y, last)
         x = self.pixels(images)
         if self.standardize:
@@ -203,10 +204,6 @@ class ImageSource(Source):
         if not tested.any():
             raise ValueError(f"{self.path}: a test part of {plural(len(images), 'image')} is empty. Raise test_share.")
         return tested
-
-    @staticmethod
-    def _numbers(images: Sequence[ImageFile], number: Mapping[str, int]) -> Tensor:
-        return torch.tensor([number[image.label] for image in images])
 
     @staticmethod
     def split(images: Sequence[ImageFile], data: Dataset, tested: Tensor) -> tuple[Dataset, Dataset]:

@@ -67,13 +67,11 @@ class MR(Source):
         root = download("mr", "", members) if data_dir is None else data_dir
         paths = found("MR", root, MR_LAYOUTS, ("", ".gz"))
         labelled = [[(label, words) for words in _lines(path, "latin-1")] for label, path in enumerate(paths)]
-        train, test = ([_part(of_class, tests) for of_class in labelled] for tests in (False, True))
+        train, test = (
+            [[words for k, words in enumerate(of_class, 1) if (k % TENTH == 0) == tests] for of_class in labelled]
+            for tests in (False, True)  # every tenth sentence, or all others
+        )
         return _datasets(self, _in_turn(*train), list(chain.from_iterable(test)), len(MR_FILES))
-
-
-def _part(labelled: Sequence[Sentence], tests: bool) -> list[Sentence]:
-    """Return every tenth sentence, or all others."""
-    return [sentence for k, sentence in enumerate(labelled, 1) if (k % TENTH == 0) == tests]
 
 
 def _in_turn(first: Sequence[Sentence], second: Sequence[Sentence]) -> list[Sentence]:

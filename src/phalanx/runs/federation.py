@@ -25,7 +25,7 @@ from phalanx.runs.plan import Run
 from phalanx.runs.preflight import preflight, untrainable
 from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
 from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled, suspicions
-from phalanx.simulation import Availability, Latency, Simulation
+from phalanx.simulation import Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
 from phalanx.training.compiled.trainer import CompiledNetwork
 from phalanx.training.evaluation import (
@@ -74,7 +74,8 @@ class Federation:
             )
         train, test = plan.data.load(data_dir)
         self.fingerprint = {"train": train.fingerprint(), "test": test.fingerprint()}
-        self.fingerprint |= _traced(latency=plan.latency, availability=plan.availability)
+        traced = {"latency": plan.latency, "availability": plan.availability}
+        self.fingerprint |= {name: of for name, part in traced.items() if part is not None and (of := part.fingerprint)}
         self.model = self._built(train)
         self.start = self.model.read()
         self.train, self.test = (part.for_model(self.model.dtype).to(self.device) for part in (train, test))
@@ -385,11 +386,6 @@ def names_of(parts: Sequence[Dataset], train: Dataset) -> list[str]:
     return called if len({*called}) == len(parts) else []
 
 
-def _traced(**parts: Latency | Availability | None) -> dict[str, str]:
-    """Return the fingerprints of the files that these parts of a run read."""
-    return {name: found for name, part in parts.items() if part is not None and (found := part.fingerprint)}
-
-
 def can_begin(plan: Run, data_dir: Path | None = None, device: torch.device | str = "cpu") -> bool:
     """Return whether the network, the task, the algorithm and the attack of a run go with its engine.
 
@@ -428,7 +424,7 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
         i: ClientRecord(
             name=federation.names[i] if federation.names else "",
             owner=federation.owner[i] if federation.owner else None,
-            reported=_whole(federation.transport.reported[i]),
+            reported=size if type(size := federation.transport.reported[i]) is int else None,
             size=len(part),
             classes=tuple(federation.holdings[i].tolist()),
             byzantine=i in byzantine,
@@ -453,8 +449,3 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
         classes=tuple(map(str, reading.labels)) if reading is not None else (),
     )
     return Population(clients, detection(excluded.keys(), byzantine), unused, data=data)
-
-
-def _whole(size: object) -> int | None:
-    """Return the reported size, if it is a whole number."""
-    return size if type(size) is int else None

@@ -418,10 +418,7 @@ def _ranking(board: Board, merged: Sequence[Rows], sort: Sort) -> Flat:
 
 
 def _average(board: Board, one: RankedDefence, f: int) -> str:
-    found = board.average(one, f)
-    if found is None:
-        return NO_RESULT
-    return accuracy(found)
+    return NO_RESULT if (found := board.average(one, f)) is None else accuracy(found)
 
 
 def accuracy(found: Estimate) -> str:

@@ -1,7 +1,7 @@
 """The output files of an experiment: a page in Markdown, a table in CSV, each plot as SVG and PNG."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from phalanx.experiments.papers.claims import claims_table, judged
@@ -84,7 +84,7 @@ def _origin(experiment: Experiment, context: Context, records: Records) -> str:
     options = f"--scale {context.scale} --seeds {len(context.seeds)}"
     options += "" if context.engine is None else f" --engine {context.engine}"
     command = f"phalanx reproduce {experiment.paper.name} {experiment.name} {options}"
-    traces = list(_once(records))
+    traces = [*{trace.identity: trace for of in records.values() for trace in of}.values()]  # once, if in several cells
     if not traces:
         return f"Made by `{command}`."
     seconds = duration(sum(trace.wall_seconds for trace in traces))
@@ -105,15 +105,10 @@ def _computed_with(trace: Trace) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
 
 
-def _once(records: Records) -> Iterable[Trace]:
-    """Return each trace once, even if it is in several cells."""
-    return {trace.identity: trace for traces in records.values() for trace in traces}.values()
-
-
 def _gaps(records: Records, missing: Sequence[str]) -> list[str]:
     """Return sentences on the runs that are missing, and on those that failed."""
     failed = [
-        f"Failed: {cell} (seed {trace.seed}): {_in_one_line(trace.error)}"
+        f"Failed: {cell} (seed {trace.seed}): {'; '.join(map(str.strip, (trace.error or '').splitlines()))}"
         for cell, traces in records.items()
         for trace in traces
         if trace.failed
@@ -125,8 +120,3 @@ def shortened(names: Sequence[str]) -> str:
     """Return the first ten names, and the number of the others."""
     more = f"; and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
     return "; ".join(names[:LISTED]) + more
-
-
-def _in_one_line(error: str | None) -> str:
-    """Return the lines of an error as clauses."""
-    return "; ".join(line.strip() for line in (error or "").splitlines())
