@@ -68,7 +68,7 @@ class MR(Source):
         paths = found("MR", root, MR_LAYOUTS, ("", ".gz"))
         labelled = [[(label, words) for words in _lines(path, "latin-1")] for label, path in enumerate(paths)]
         train, test = (
-            [[words for k, words in enumerate(of_class, 1) if (k % TENTH == 0) == tests] for of_class in labelled]
+            [[sentence for k, sentence in enumerate(of_class, 1) if (k % TENTH == 0) == tests] for of_class in labelled]
             for tests in (False, True)  # every tenth sentence, or all others
         )
         return _datasets(self, _in_turn(*train), list(chain.from_iterable(test)), len(MR_FILES))

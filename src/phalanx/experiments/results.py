@@ -48,14 +48,14 @@ def _megabytes(trace: Trace, _: float | None) -> float | None:
     return None if trace.uploads is None else trace.uploads * trace.dimension * FLOAT / 1e6
 
 
-def _received(trace: Trace, _: float | None) -> float | None:
-    """Return the mean accuracy of honest clients' models; None where the record does not say it."""
-    return statistics.fmean(trace.received_accuracy.values()) if trace.received_accuracy else None
+def _by_client(title: str, field: str) -> Metric:
+    """Return the mean over honest clients of a field of the trace; None where the record does not say it."""
 
+    def mean(trace: Trace, _: float | None) -> float | None:
+        found: Mapping[int, float] = getattr(trace, field)
+        return statistics.fmean(found.values()) if found else None
 
-def _own(trace: Trace, _: float | None) -> float | None:
-    """Return the mean accuracy of honest clients' models on their own examples; None where the record lacks it."""
-    return statistics.fmean(trace.client_accuracy.values()) if trace.client_accuracy else None
+    return Metric(title, mean, 100.0, lambda trace: bool(getattr(trace, field)))
 
 
 def _found(trace: Trace, _: float | None) -> float | None:
@@ -86,12 +86,8 @@ METRICS = {
     "best_accuracy": Metric(
         "Best accuracy, %", lambda trace, _: trace.best(), 100.0, lambda trace: "accuracy" in trace.curves
     ),
-    "received_accuracy": Metric(
-        "Accuracy that honest clients are served, %", _received, 100.0, lambda trace: bool(trace.received_accuracy)
-    ),
-    "client_accuracy": Metric(
-        "Accuracy of clients on their own examples, %", _own, 100.0, lambda trace: bool(trace.client_accuracy)
-    ),
+    "received_accuracy": _by_client("Accuracy that honest clients are served, %", "received_accuracy"),
+    "client_accuracy": _by_client("Accuracy of clients on their own examples, %", "client_accuracy"),
     "worst_client_accuracy": _final("Accuracy for the worst client, %", "worst_client_accuracy", 100.0),
     "attack_success": _final("Success of the attack, %", "attack_success", 100.0),
     "groups_found": Metric("Runs whose clusters are the groups, %", _found, 100.0, _has_both),

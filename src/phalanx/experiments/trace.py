@@ -323,20 +323,8 @@ def _by_client(form: Mapping[str, Value]) -> dict[int, Value]:
 KINDS: dict[str, type | tuple[type, ...]] = {  # of the fields, in JSON
     **dict.fromkeys(("name", "identity", "status"), str),
     **dict.fromkeys(("source", "error"), (str, type(None))),
-    **dict.fromkeys(
-        (
-            "settings",
-            "provenance",
-            "data",
-            "curves",
-            "state",
-            "not_enrolled",
-            "detection",
-            "filtered",
-            "received_accuracy",
-        ),
-        dict,
-    ),
+    **dict.fromkeys(("settings", "provenance", "data", "curves", "state"), dict),
+    **dict.fromkeys(("not_enrolled", "detection", "filtered", "received_accuracy"), dict),
     **dict.fromkeys(("left_out", "excluded", "invalid", "byzantine", "reported", "held"), list),
     **dict.fromkeys(("dimension", "steps", "seed", "clients"), int),
     "wall_seconds": (int, float),
