@@ -248,7 +248,7 @@ class Trace:
         if not identity_of(form["settings"]) == form["identity"] == identity:
             raise _unusable(path, "its name, its identity and its settings do not agree")
         try:
-            known = {name: READ.get(name, _same)(form[name]) for name in _fields() if name in form}
+            known = {name: READ[name](form[name]) if name in READ else form[name] for name in _fields() if name in form}
             trace = cls(**known, sealed=seal is not None)
         except ValueError as error:
             raise _unusable(path, str(error)) from error

@@ -21,6 +21,7 @@ from phalanx.core import InfeasibleError
 from phalanx.runs.observed import observed
 from phalanx.runs.record import Record
 from phalanx.runs.summary import exclusions
+from phalanx.wording import percent
 
 Accuracies = Mapping[int, float]  # client -> share of the test examples, from 0 to 1
 
