@@ -73,7 +73,7 @@ TURNS: Mapping[str, Attack | None] = {
     "`OnCredit(ALIE(z=1.5))`": OnCredit(ALIE(z=1.5)),
 }
 JOINED: Mapping[str, Algorithm] = {
-    "`Quorum(FedAvg(Median(), AsReported()), 9)`": Quorum(FedAvg(Median(), AsReported()), 9),
+    "`Quorum(FedAvg(Median(), AsReported()), 9)`": Quorum(FedAvg(Median(), AsReported(beyond_tolerance="remark")), 9),
     "`Quorum(M, 9)`": Quorum(MEDIAN, 9),
     "`Quorum(FedAvg(Median(), T), 9)`": Quorum(FedAvg(Median(), SUBSET), 9),
     "`Catalyst(3, quorum=9, preprocess=T)`": Catalyst(3, quorum=9, preprocess=SUBSET),

@@ -26,7 +26,7 @@ RULES: Mapping[str, Aggregator] = {
     STRICT: TrimmedMean(0.1, form="strict"),
 }
 WEIGHTS: Mapping[str, Preprocess] = {
-    "declared": AsReported(),
+    "declared": AsReported(beyond_tolerance="remark"),
     "truncated": Truncate.as_published(0.1, 0.5),
     "ignored": Ignore(),
 }

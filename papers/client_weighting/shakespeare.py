@@ -19,7 +19,7 @@ from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
 RULES: Mapping[str, Aggregator] = {rule: mnist.RULES[rule] for rule in ("mean", "median", "trimmed mean")}
 AS_STATED = "truncated as stated"
 WEIGHTS: Mapping[str, Preprocess] = {  # truncated in each round, for its ten clients
-    "declared": AsReported(),
+    "declared": AsReported(beyond_tolerance="remark"),
     "truncated": Truncate(alpha=0.2, alpha_star=0.5, scope="cohort"),  # the program limits 2 of 10 to one half
     AS_STATED: Truncate(alpha=0.1, alpha_star=0.5, scope="cohort"),
     "ignored": Ignore(),

@@ -21,6 +21,7 @@ R = TypeVar("R")
 INFINITE = "infinite"  # after a `Meta`: infinity is in the range
 LEFT_OUT = "left_out"  # in the metadata of a field: the value that identities leave out, where its default is another
 NULL_IS = "null_is"  # in the metadata of a field: the value that null is in identities, which leave out both
+UNIDENTIFIED = "unidentified"  # in the metadata of a field: that no identity has it, as it changes no number of a run
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]

@@ -26,7 +26,7 @@ from phalanx.core import InfeasibleError
 from phalanx.experiments import WorstOf, worst_of
 from phalanx.experiments.shown.study_page import write
 from phalanx.experiments.worst import FOUND, NAMED, NONE, with_worst
-from phalanx.weighting import Ignore
+from phalanx.weighting import AsReported, Ignore
 
 BASE = Run(clients=8, attack=SignFlip(), byzantine=2, until=Until(steps=2))
 WORST = worst_of({"flip": SignFlip(), "noise": Gaussian(), "little": ALIE()}, budget=6, seeds=(7, 8))
@@ -64,6 +64,8 @@ def test_the_search_finds_the_weakness_of_each_defence_within_its_budget(tmp_pat
     results = STUDY.found(recorded, tmp_path)
     assert attacks(results, "mean") == {NAMED: SignFlip(), FOUND: Together(SignFlip(), Rescale(-3.0))}
     assert attacks(results, "median") == {NAMED: Gaussian(), FOUND: Scheduled(Gaussian(), every=2)}
+    named = AsReported(beyond_tolerance="remark")
+    assert {plan.algorithm.preprocess for plan in recorded.seen} == {named}, "false sizes are not refused"
     searched = [plan for plan in recorded.seen if plan.seed in WORST.seeds]
     assert len(searched) <= 2 * WORST.runs
     assert len(recorded.seen) - len(searched) == 2 * 2 * 2, "defences, attacks, seeds"

@@ -1,6 +1,7 @@
 """What a run says at its start that it cannot guarantee, and what it refuses."""
 
 import dataclasses
+import re
 import warnings
 from math import comb
 
@@ -25,7 +26,8 @@ from phalanx.algorithms import (
 from phalanx.clustering import Memory
 from phalanx.core import InfeasibleError, Setting, Until
 from phalanx.engine import LoopSettings, Participation
-from phalanx.weighting import Ignore, Truncate
+from phalanx.promises import promise
+from phalanx.weighting import AsReported, Ignore, Truncate
 from toys import Scripted, remarks
 
 EQUAL = dict.fromkeys(range(20), 72)
@@ -155,10 +157,33 @@ def test_a_rule_for_fewer_clients_is_refused_before_the_run_begins():
 )
 def test_reported_sizes_can_give_few_clients_more_weight_than_the_rule_tolerates(algorithm, few, share, limit):
     """Each of the five that lie holds a fifth of the weight of all."""
-    (remark,) = remarks(algorithm, LIED)
-    assert remark.startswith(f"AsReported() weighs by what clients report, and {few} clients can hold {share} of")
-    assert limit in remark
-    assert remark.endswith("Set preprocess to Truncate(alpha, alpha_star), which bounds it, or to Ignore().")
+    with pytest.raises(InfeasibleError) as error:
+        promise(algorithm, Setting(20, LIED))
+    said = str(error.value)
+    assert said.startswith(f"AsReported() weighs by what clients report, and {few} clients can hold {share} of")
+    assert limit in said
+    assert said.endswith(' To run all the same, set preprocess to AsReported(beyond_tolerance="remark").')
+    named = with_weights(algorithm, AsReported(beyond_tolerance="remark"))
+    (remark,) = remarks(named, LIED)
+    assert said.startswith(remark), "by name it is a remark"
+    assert remark.endswith("which bounds what 2 can hold, or to Ignore().")
+    (values,) = re.findall(r"Set preprocess to (Truncate\(.*?\))", said)
+    assert promise(with_weights(algorithm, eval(values)), Setting(20, LIED)).f == 2, "the values that it names"
+
+
+def with_weights(algorithm, preprocess):
+    """The algorithm with other weights, within wrappers."""
+    inner = getattr(algorithm, "algorithm", None)
+    if inner is not None:
+        return dataclasses.replace(algorithm, algorithm=with_weights(inner, preprocess))
+    return dataclasses.replace(algorithm, preprocess=preprocess)
+
+
+def test_reported_sizes_that_keep_the_promise_that_is_asked_for_are_not_refused():
+    """One of 20 holds a fifth of the weight, which a trimmed mean tolerates."""
+    assert promise(FedAvg(TrimmedMean(0.25)), Setting(20, LIED), f=1).f == 1
+    with pytest.raises(InfeasibleError, match=r"2 attackers of 20 clients"):
+        promise(FedAvg(TrimmedMean(0.25)), Setting(20, LIED), f=2)
 
 
 @pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.3), Krum(f=6), Mean()], ids=str)

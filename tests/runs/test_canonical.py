@@ -22,6 +22,7 @@ from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
 from phalanx.data import CSV, Dataset, Digits, Dirichlet, InMemory, PermutedLabels, Uniform
 from phalanx.data.held_out import HeldOut
+from phalanx.fields import UNIDENTIFIED
 from phalanx.models import MLP, LeNet
 from phalanx.models.module import TorchModule
 from phalanx.runs import canonical as canonical_module
@@ -92,6 +93,8 @@ def variants(value):
     """The value with one field changed, wherever in it; each with the path of the field."""
     for f in dataclasses.fields(value):
         inner = getattr(value, f.name)
+        if UNIDENTIFIED in f.metadata:
+            continue
         if f.name == "server_examples":  # which only some algorithms need
             yield f.name, replace(value, algorithm=AFLGuard(), participation=1.0, server_examples=50)
             continue
@@ -126,6 +129,15 @@ def test_identity_changes_with_every_field(path):
 def test_no_two_of_them_share_an_identity():
     found = {run.identity for run in VARIANTS.values()} | {RICH.identity}
     assert len(found) == len(VARIANTS) + 1
+
+
+def test_a_field_that_changes_no_number_is_in_no_identity_and_in_every_configuration():
+    """Records of weights beyond a rule's tolerance, which are refused by default now, keep their identity."""
+    named = replace(RICH, algorithm=FedAvg(TrimmedMean(0.2), AsReported(beyond_tolerance="remark"), 0.5))
+    assert named != RICH
+    assert (named.identity, named.slug) == (RICH.identity, RICH.slug)
+    assert canonical(AsReported(beyond_tolerance="remark")) == canonical(AsReported())
+    assert configuration(AsReported(beyond_tolerance="remark"))["init_args"] == {"beyond_tolerance": "remark"}
 
 
 def test_a_run_that_says_the_scope_has_the_identity_from_before_the_default_changed():

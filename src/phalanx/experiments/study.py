@@ -24,6 +24,7 @@ from phalanx.experiments.tuning import Tuning
 from phalanx.experiments.worst import FOUND, NAMED, NONE, Carried, MissingRunsError, WorstOf, search, with_worst
 from phalanx.fields import CheckedFields
 from phalanx.processes import check_script
+from phalanx.promises.remarks import with_remark
 from phalanx.runs.lock import exclusive
 from phalanx.runs.plan import Run
 from phalanx.wording import is_path, plural, shown
@@ -305,7 +306,8 @@ class Study(CheckedFields):
                 continue
 
             def plan(attack: Attack, seed: int, settings: Settings = cell.settings) -> Run:
-                return self._plan({**settings, "attack": attack}, seed)
+                run = self._plan({**settings, "attack": attack}, seed)
+                return replace(run, algorithm=with_remark(run.algorithm))
 
             one = Sought({axis: value for axis, value in cell.labels.items() if axis != "attack"}, plan)
             defences.append((one, attacked[place]))

@@ -130,7 +130,7 @@ def promise(algorithm: Algorithm[Any], setting: Setting, *, f: int | None = None
         0
     """
     pools = algorithm.pools(setting)
-    refuse(algorithm, pools, setting)
+    refuse(algorithm, pools, setting, f)
     if pools is None:
         why = f"It is not said what {algorithm.title} combines. Define `pools`."
         return _nothing(algorithm, setting, None, (why,), f)

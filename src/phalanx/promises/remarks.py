@@ -3,8 +3,8 @@
 import dataclasses
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from math import floor
-from typing import Any
+from math import ceil, floor
+from typing import Any, TypeVar
 
 from phalanx.aggregators.aggregator import Aggregator, Chain, too_few, wrong_number
 from phalanx.core import Algorithm, InfeasibleError, Pool, Rule, Setting
@@ -13,10 +13,18 @@ from phalanx.weighting.truncation import feasible
 from phalanx.wording import plural
 
 Sizes = Mapping[int, int]
+A = TypeVar("A", bound=Algorithm[Any])
 
 
-def refuse(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: Setting) -> None:
-    """Raise `InfeasibleError` if no step could ever be taken, or none with the guarantee that was asked for."""
+def refuse(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: Setting, f: int | None = None) -> None:
+    """Raise `InfeasibleError` if no step could ever be taken, or none with the guarantee that was asked for.
+
+    Args:
+        algorithm: that of the run.
+        pools: what it combines.
+        setting: that of the run.
+        f: number of attackers that must be tolerated; None: that is not said.
+    """
     whole = _whole(algorithm, pools, setting)
     if why := next((pool.refused for pool in pools or () if pool.refused), ""):
         raise InfeasibleError(why)
@@ -24,6 +32,10 @@ def refuse(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: S
     if algorithm.traits.synchronous and rule is not None and (error := wrong_number(rule, whole.full)) is not None:
         raise InfeasibleError(str(error))
     truncate, sizes = preprocess_of(algorithm), _sizes(setting)
+    if isinstance(truncate, AsReported) and truncate.beyond_tolerance == "refuse" and f is None:
+        for why in reported(algorithm, sizes, whole):
+            by_name = 'AsReported(beyond_tolerance="remark")'
+            raise InfeasibleError(f"{why} To run all the same, set preprocess to {by_name}.")
     if not isinstance(truncate, Truncate):
         return
     if truncate.scope == "cohort":
@@ -94,6 +106,17 @@ def preprocess_of(algorithm: Algorithm[Any]) -> Preprocess | None:
     """Return what an algorithm, or the one within, makes weights of sizes with; None if it does not use sizes."""
     found = getattr(innermost(algorithm), "preprocess", None)
     return found if isinstance(found, Preprocess) else None
+
+
+def with_remark(algorithm: A) -> A:
+    """Return an algorithm that is not refused for sizes beyond its rule's tolerance, as where attackers report them."""
+    inner, preprocess = getattr(algorithm, "algorithm", None), getattr(algorithm, "preprocess", None)
+    changed: dict[str, Any] = {}
+    if isinstance(inner, Algorithm):
+        changed = {"algorithm": with_remark(inner)}
+    elif isinstance(preprocess, AsReported):
+        changed = {"preprocess": dataclasses.replace(preprocess, beyond_tolerance="remark")}
+    return dataclasses.replace(algorithm, **changed) if changed else algorithm
 
 
 def tolerated(algorithm: Algorithm[Any]) -> int:
@@ -175,10 +198,12 @@ def reported(algorithm: Algorithm[Any], sizes: Sizes, whole: Pool) -> Iterator[s
     if alike < 1 or attacker_share(sizes, alike, q) < (alike + 1) / q:
         return
     few = next(c for c in range(1, alike + 1) if not tolerance.allows(attacker_share(sizes, c, q)))
+    alpha_star = 0.49 if tolerance.strict else floor(1000 * tolerance.share) / 1000
+    f = max(1, min(ceil(len(sizes) / 10), floor(alpha_star * q)))
     yield (
         f"AsReported() weighs by what clients report, and {few} of {plural(q, 'client')} can hold "
         f"{attacker_share(sizes, few, q):.3g} of the weight: {rule} tolerates {tolerance.limit}. "
-        "Set preprocess to Truncate(alpha, alpha_star), which bounds it, or to Ignore()."
+        f"Set preprocess to Truncate(f={f}, alpha_star={alpha_star:g}), which bounds what {f} can hold, or to Ignore()."
     )
 
 

@@ -7,7 +7,7 @@ name change no identity.  A field that names a file is the SHA-256 of the file, 
 class says so.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all of them
 against a stored list, and whoever changes one raises `FORM`, or names the old one in the metadata of the field, by
 `LEFT_OUT`: it is what is left out then, and the new default is written; by `NULL_IS`, a new default of null is left
-out as well.
+out as well.  A field that changes no number of a run is in no identity, by `UNIDENTIFIED`.
 
 Two runs with one canonical form are the same run, as long as the source of the classes that they name is the same:
 `source` tells.
@@ -30,7 +30,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from phalanx.fields import LEFT_OUT, NULL_IS, in_order
+from phalanx.fields import LEFT_OUT, NULL_IS, UNIDENTIFIED, in_order
 from phalanx.trust import imported, reads_files
 
 T = TypeVar("T")
@@ -165,7 +165,9 @@ def _fields_not_at_default(value: Any, form: Callable[[Any, Any], Any]) -> dict[
 
 def _identifying_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
     def found() -> dict[str, Any]:
-        return _fields_not_at_default(value, form) | (getattr(value, "file_digests", {}) if reads_files() else {})
+        others = {field_name(f) for f in dataclasses.fields(value) if UNIDENTIFIED in f.metadata}
+        own = {name: found for name, found in _fields_not_at_default(value, form).items() if name not in others}
+        return own | (getattr(value, "file_digests", {}) if reads_files() else {})
 
     return _forms.of(value, found)
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.errors import InfeasibleError
-from phalanx.fields import LEFT_OUT, CheckedFields, NonNegativeInt, PositiveInt
+from phalanx.fields import LEFT_OUT, UNIDENTIFIED, CheckedFields, NonNegativeInt, PositiveInt
 from phalanx.weighting.sampling import drawn_attackers
 from phalanx.weighting.truncation import attacker_share, exact, largest_share, subset_bound, top, truncation_bound
 
@@ -119,7 +119,15 @@ class Preprocess(CheckedFields, ABC):
 
 @dataclass(frozen=True)
 class AsReported(Preprocess):
-    """Weighs each client by the size that it reports, as FedAvg does.  A single false size breaks it."""
+    """Weighs each client by the size that it reports, as FedAvg does.  A single false size breaks it.
+
+    Args:
+        beyond_tolerance: treatment of a run whose clients have reported sizes by which few of them hold more of the
+            weight than its robust rule tolerates. "refuse": it does not begin. "remark": it begins with a warning.
+            No other number of the run depends on it.
+    """
+
+    beyond_tolerance: Literal["refuse", "remark"] = field(default="refuse", repr=False, metadata={UNIDENTIFIED: True})
 
     @override
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
