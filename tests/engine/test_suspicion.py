@@ -19,7 +19,7 @@ from phalanx.rng import generator
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
-from phalanx.weighting import Truncate
+from phalanx.weighting import AsReported, Truncate
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of guarantees that these plans do not have
 D = 2000
@@ -184,8 +184,9 @@ def test_a_size_that_stands_out():
     }
 
 
+NAMED = AsReported(beyond_tolerance="remark")
 SMALL = Run(
-    algorithm=FedAvg(Median()),
+    algorithm=FedAvg(Median(), NAMED),
     clients=8,
     attack=Rescale(-10.0),
     byzantine=2,
@@ -209,7 +210,7 @@ def attackers(record):
 @pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.25), Mean()], ids=lambda rule: rule.title)
 @pytest.mark.parametrize("attack", SENT, ids=lambda attack: type(attack).__name__)
 def test_attackers_are_named_under_rules_by_coordinate_and_nobody_is_excluded(rule, attack):
-    record = simulate(dataclasses.replace(SMALL, algorithm=FedAvg(rule), attack=attack))
+    record = simulate(dataclasses.replace(SMALL, algorithm=FedAvg(rule, NAMED), attack=attack))
     assert named(record) == attackers(record)
     assert not any(about.excluded for about in record.summary.clients.values())
     page = render([record], "runs")

@@ -40,6 +40,7 @@ from phalanx.runs.lock import LOCK, exclusive
 from phalanx.runs.record import Record, as_lines, read_step
 from phalanx.runs.schema import StepRecord, to_json
 from phalanx.training.evaluation import Metrics
+from phalanx.weighting import AsReported
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(2))
 STATUS = RunStatus(
@@ -377,7 +378,9 @@ def test_warnings_are_a_line_of_the_log_and_an_event_of_the_audit_once(tmp_path,
         if progress.step == 1:
             warnings.warn("the disk of the\nmodels is slow", stacklevel=1)
 
-    plan = dataclasses.replace(PLAN, algorithm=FedAvg(TrimmedMean(0.25)), partition=LognormalSizes(2.0))
+    plan = dataclasses.replace(
+        PLAN, algorithm=FedAvg(TrimmedMean(0.25), AsReported(beyond_tolerance="remark")), partition=LognormalSizes(2.0)
+    )
     caplog.set_level("WARNING", logger="phalanx")
     with InProcessGrid(at_nodes(honest(plan, tmp_path / "clients"))) as grid:
         made = coordinator(plan, folder=tmp_path / "run", observers=[warn])
