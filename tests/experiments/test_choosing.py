@@ -1,6 +1,7 @@
 """What is offered promises as much, was measured, and comes out of its command; what is not says why."""
 
 import json
+import re
 import shlex
 from itertools import product
 from pathlib import Path
@@ -98,7 +99,9 @@ def test_a_consortium_of_four_gets_an_honest_answer(capsys):
     told = capsys.readouterr().out
     assert "Promise: Tolerates any 1 of 4 clients." in told
     assert "FedAvg(Krum): Krum(f=1, neighbours='n-f-2') needs at least 2f + 3 = 5 rows, got 4." in told
-    assert "Each client alone: " in told
+    assert "Each client alone, on digits: " in told
+    assert "   Measured on digits: " in told
+    assert not re.search(r"^(?!.*digits).*\d %.*$", told, re.MULTILINE), "next to each figure"
     assert main(["choose", "--clients", "4", "--byzantine", "2"]) == 1
     assert "Nothing promises to tolerate 2. The most is 1: give --byzantine 1." in capsys.readouterr().out
     assert main(["choose", "--clients", "2"]) == 1

@@ -70,7 +70,7 @@ def _lines(found: ChosenCompositions) -> Iterator[str]:
         yield ""
         yield f"{number}. {offer.composition.name}: {offer.composition.words}. Chosen for {'; '.join(offer.why)}."
         yield f"   Promise: {' '.join(offer.promise.text)}"
-        yield f"   Measured: {_measured(offer.measured, found)}"
+        yield f"   Measured on digits: {_measured(offer.measured, found)}"
         yield f"   Try it: {command(offer, found)}"
         yield f"   In Python: {name_of(offer.algorithm)}"
     yield ""
@@ -115,13 +115,13 @@ def _compared(found: ChosenCompositions) -> Iterator[str]:
         yield "There, all clients took part in each round."
     if found.mean is not None:
         yield (
-            f"The mean by reported sizes, which promises nothing: {_accuracy(found.mean.clean)} without "
+            f"The mean by reported sizes, which promises nothing, on digits: {_accuracy(found.mean.clean)} without "
             f"attack, {_accuracy(found.mean.worst)} at worst."
         )
     if found.alone is not None:
-        yield f"Each client alone: {_accuracy(found.alone.clean)}, whatever others do."
+        yield f"Each client alone, on digits: {_accuracy(found.alone.clean)}, whatever others do."
         if found.offers and found.offers[0].measured.under_attack < found.alone.without_attack:
-            yield "So under attack, training alone was better than anything that is offered."
+            yield "So under attack, training alone was better there than anything that is offered."
     if wanted.sizes is not None:
         yield "What a cap on the weight of one site costs: phalanx weights FILE --frontier"
 
@@ -130,7 +130,7 @@ def _refused(found: ChosenCompositions) -> Iterator[str]:
     """Yield what was not chosen, and why; equal reasons once."""
     if found.others:
         yield ""
-        yield "They could be chosen, and are the best in none of these: " + "; ".join(
+        yield "They could be chosen, and are on digits the best in none of these: " + "; ".join(
             f"{one.composition.name} ({_accuracy(one.measured.clean)}, at worst {_accuracy(one.measured.worst)})"
             for one in found.others
         )

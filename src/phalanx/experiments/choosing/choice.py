@@ -220,7 +220,7 @@ def _tried(one: Composition, wanted: Wanted, row: MeasuredComposition | None) ->
         return Refusal(one, because, promises=True)
     if row.under_attack < KEPT * row.without_attack:
         fall = f"from {percent(row.without_attack)} to {percent(row.under_attack)}"
-        return Refusal(one, f"It promises as much, but fell {fall} under {row.attack}.", promises=True)
+        return Refusal(one, f"It promises as much, but fell on digits {fall} under {row.attack}.", promises=True)
     return Offer(one, algorithm, found, row)
 
 
