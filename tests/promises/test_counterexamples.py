@@ -4,7 +4,7 @@ import copy
 import time
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -20,6 +20,9 @@ from phalanx.core import Algorithm, InfeasibleError, Setting, StalledError, TooF
 from phalanx.engine import LoopSettings, LostRounds
 from phalanx.models import MLP
 from phalanx.promises import PromiseError, combine, held, promise, watched
+from phalanx.runs.record import Record
+from phalanx.runs.replay import UpdateReplay
+from phalanx.simulation import Deadline, Lognormal
 from phalanx.training import Evaluation
 from phalanx.weighting import AsReported, Ignore, Truncate
 from toys import Scripted, updates
@@ -280,6 +283,78 @@ def test_a_call_that_breaks_the_promise_is_held_back():
     assert shares == [], "nothing is promised"
     with watched(1), pytest.raises(PromiseError, match=r"TrimmedMean tolerates 0\.2 at most"):
         combine(TrimmedMean(0.2), rows, None, range(4), "round")
+
+
+ONE_HEAVY = torch.tensor([1.0, 1.0, 1.0, 1.0, 9.0])  # more than half of the weight is of one client
+
+
+def test_a_call_that_breaks_the_promise_is_done_with_equal_weights_or_as_it_is_by_name():
+    rows = torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]])
+    for then, result, share in (("unweighted", 2.0, 0.2), ("remark", 50.0, 9 / 13)):
+        broken = []
+        with watched(1, broken, then) as shares:
+            found, _ = combine(Median(), rows, ONE_HEAVY, range(5), "round")
+        assert found.tolist() == [result]
+        assert shares == [pytest.approx(share)]
+        assert len(broken) == 1
+    ignored = torch.tensor([1.0, 1.0, 1.0, 0.0, 9.0])
+    with watched(1, [], "unweighted"):
+        found, _ = combine(Median(), rows, ignored, range(5), "round")
+    assert found.tolist() == [1.5], "what had no weight has none"
+
+
+@pytest.mark.parametrize("then", ["hold", "unweighted", "remark"])
+def test_rounds_that_lose_clients_are_held_back_or_taken_and_counted(then):
+    """Of six clients two may be attackers; from the third round on two are silent, so that two are half of four."""
+    seen = []
+    transport = Scripted({i: [1.0] for i in range(6)}, lost={4: [2, 3], 5: [2, 3]})
+    settings = LoopSettings(until=Until(4), tolerate=2, broken_promise=then)
+    phalanx.run(FedAvg(Median(), Ignore()), transport, torch.zeros(2), settings, observers=[seen.append])
+    said = [remark for progress in seen for remark in progress.remarks if "would be broken" in remark]
+    taken = {"hold": 0, "unweighted": 2, "remark": 2}[then]
+    assert seen[-1].state.version == 2 + taken
+    assert [progress.broken for progress in seen] == [0, 0, 0, taken and 1, taken and 1]
+    assert [len(progress.shares) for progress in seen] == [0, 1, 1, taken and 1, taken and 1]
+    words = {
+        "unweighted": "It is aggregated with equal weights, and counted.",
+        "remark": "It is aggregated all the same",
+    }
+    assert len(said) == taken
+    assert all(words[then] in remark and "2 clients could hold 0.5 of the weight" in remark for remark in said)
+    promised = seen[0].promise
+    assert promised.sentence.endswith("Tolerates any 2 of 6 clients." if then == "hold" else ", and counted.")
+    assert any("of fewer than 5 are not aggregated" in sentence for sentence in promised.text) == (then == "hold")
+
+
+@pytest.mark.parametrize("then", ["hold", "unweighted", "remark"])
+def test_exclusions_that_leave_too_few_are_held_back_or_taken(then):
+    """Of twelve clients four are excluded, and of the eight that are left three are too many."""
+    seen = []
+    algorithm = ByzantineCFL(exclusion=AtOnce(), aggregate=TrimmedMean(0.3))
+    settings = LoopSettings(until=Until(4), tolerate=3, broken_promise=then)
+    transport = Scripted({i: [1.0 if i < 8 else -1.0] for i in range(12)})
+    with warnings.catch_warnings(action="ignore"), suppress(StalledError):
+        phalanx.run(algorithm, transport, torch.zeros(2), settings, observers=[seen.append])
+    assert (sum(progress.broken for progress in seen) > 0) == (then != "hold")
+    assert (seen[-1].state.model[0] > 2) == (then != "hold"), "it goes on"
+
+
+@pytest.mark.parametrize("then", ["hold", "unweighted", "remark"])
+def test_the_record_counts_what_breaks_the_promise_and_a_replay_does_the_same(then, tmp_path):
+    plan = Run(
+        algorithm=FedAvg(Median(), Ignore()), clients=6, tolerate=2, latency=Lognormal(each_turn=True),
+        deadline=Deadline(1.1), model=MLP((8,)), until=Until(6), broken_promise=then,
+    )  # fmt: skip
+    with warnings.catch_warnings(action="ignore"):
+        record = simulate(plan, folder=tmp_path, keep_updates=True)
+    promised = record.summary.promise
+    assert promised.broken == sum(step.broken for step in record.history)
+    assert (promised.broken > 0) == (then != "hold")
+    if promised.calls:
+        assert f"{promised.calls - promised.broken} of {promised.calls} aggregations within" in promised.audit
+    assert Record.load(tmp_path) == record
+    assert all(step.same for step in UpdateReplay(tmp_path, plan.algorithm).steps()), "what was taken is taken again"
+    assert len({replace(plan, broken_promise=one).identity for one in ("hold", "unweighted", "remark")}) == 3
 
 
 def test_a_round_of_too_few_is_lost_and_says_why():

@@ -60,6 +60,7 @@ OTHER = {
     "availability": OnOff(),
     "deadline": Deadline(),
     "then": "wait",
+    "broken_promise": "remark",
     "precision": "bfloat16",
 }
 KEPT = (canonical_module._forms, canonical_module._modules)

@@ -6,7 +6,7 @@ from typing import Any
 from phalanx.core import Algorithm, Setting
 from phalanx.engine.connection import Joinable, Lossy, Transport
 from phalanx.engine.participation import Sampler
-from phalanx.promises import Promise, promise
+from phalanx.promises import BrokenPromise, Promise, promise
 
 
 def promised(
@@ -17,6 +17,7 @@ def promised(
     *,
     steps: int | None = None,
     tolerate: int | None = None,
+    broken: BrokenPromise = "hold",
 ) -> Promise:
     """Return the promise of a run.
 
@@ -27,6 +28,7 @@ def promised(
         sample: draws the clients of a round; with a method `count`, as `Participation` has, if it draws a fixed number.
         steps: number of steps of the run, if it is known.
         tolerate: number of attackers that must be tolerated; None: as many as the settings give.
+        broken: treatment of what breaks the promise, as by `LoopSettings.broken_promise`.
 
     Raises:
         InfeasibleError: no step could ever be taken, or none that tolerates so many.
@@ -41,4 +43,4 @@ def promised(
         lossy=not isinstance(transport, Lossy) or transport.lossy,  # unless it knows better, it can lose answers
         joins=isinstance(transport, Joinable) and transport.joins,
     )
-    return promise(algorithm, setting, f=tolerate)
+    return promise(algorithm, setting, f=tolerate, broken=broken)

@@ -27,6 +27,7 @@ from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Reference, ServerReference, Train, server_reference
 from phalanx.engine.settings import LoopSettings
 from phalanx.promises import Promise, PromiseError, watched
+from phalanx.promises.promise import TAKEN
 from phalanx.wording import plural
 
 S = TypeVar("S", bound=AnyState)
@@ -187,6 +188,7 @@ class ServerLoop(Generic[S]):
     least: int = 0  # number of attackers that the fewest clients tolerate of which a remark has said so
     promise: Promise | None = None  # for the next report
     shares: tuple[float, ...] = ()  # likewise
+    broken: int = 0  # likewise
 
     def __post_init__(self) -> None:
         transport = self.transport
@@ -213,7 +215,8 @@ class ServerLoop(Generic[S]):
 
     def _promised(self, sizes: Mapping[int, int] | int) -> Promise:
         steps, f = self.settings.until.limit, self.settings.tolerate
-        return promised(self.algorithm, self.transport, sizes, self.sample, steps=steps, tolerate=f)
+        broken = self.settings.broken_promise
+        return promised(self.algorithm, self.transport, sizes, self.sample, steps=steps, tolerate=f, broken=broken)
 
     def _promise_again(self) -> None:
         """Compute the promise for the clients that are enrolled now; it never grows."""
@@ -298,6 +301,7 @@ class ServerLoop(Generic[S]):
         influences, self.influences = self.influences, ()
         promise, self.promise = self.promise, None
         shares, self.shares = self.shares, ()
+        broken, self.broken = self.broken, 0
         progress = Progress(
             self.step,
             self.transport.now,
@@ -311,6 +315,7 @@ class ServerLoop(Generic[S]):
             influences,
             promise,
             shares,
+            broken=broken,
         )
         for observer in self.observers:
             observer(progress)
@@ -361,13 +366,19 @@ class ServerLoop(Generic[S]):
         if self.own is not None:
             updates = replace(updates, reference=self._own_change(self.own, state))
         broken = list[PromiseError]()  # those of a cluster do not stop the step
+        treatment = self.settings.broken_promise
+        then = TAKEN.get(treatment)  # None: it is held back
         try:
-            with audited(self.settings.influence) as found, watched(self._left(), broken) as shares:
+            with audited(self.settings.influence) as found, watched(self._left(), broken, treatment) as shares:
                 new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
-            self._promise_of_the_rest(broken)
+            if then is None:
+                self._promise_of_the_rest(broken)
             return self._lose(state, updates, error)
-        if self.algorithm.traits.synchronous:  # others wait for more answers
+        if then is not None:
+            self.remarks = (*self.remarks, *(f"{error} It is {then}." for error in broken))
+            self.broken += len(broken)
+        elif self.algorithm.traits.synchronous:  # others wait for more answers
             self._promise_of_the_rest(broken)
         self.influences, self.shares = tuple(found), (*self.shares, *shares)
         if new.version != state.version:

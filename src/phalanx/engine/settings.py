@@ -8,6 +8,7 @@ from phalanx.core import Until
 from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
 from phalanx.fields import PositiveInt, check_fields
+from phalanx.promises import BrokenPromise
 
 REMEDIES = {"until": "Until(steps=30), Until(seconds=60.0), or a number of steps."}  # for values of a wrong type
 
@@ -24,6 +25,9 @@ class LoopSettings:
             have moved it; null measures nothing. No other number of the run depends on it.
         tolerate: number of Byzantine clients that each aggregation must tolerate, whichever they are: those that do not
             are not done, and their rounds are lost or wait for more updates. null: as many as the settings tolerate.
+        broken_promise: treatment of an aggregation that breaks the promise of the run, as after clients have left or
+            joined. "hold": it is not done: the round is lost, or waits for more updates. "unweighted": its clients
+            weigh the same. "remark": it is done as it is. The record says so for each, and counts them.
 
     Raises:
         TypeError: a value has another type.
@@ -35,6 +39,7 @@ class LoopSettings:
     lost_rounds: LostRounds = LostRounds()
     influence: PositiveInt | None = None
     tolerate: PositiveInt | None = None
+    broken_promise: BrokenPromise = "hold"
 
     def __post_init__(self) -> None:
         if isinstance(self.until, int) and not isinstance(self.until, bool):

@@ -402,7 +402,9 @@ def _coordinated(grid: Grid, coordinator: Coordinator, warned: WarningLog) -> An
     if coordinator.keep_updates and folder is not None:
         sizes, how = lambda: transport.register.kept()[0], coordinator.transfer
         models = partial(served_alike, algorithm)
-        kept.append(UpdateKeeper(folder, models, sizes, coordinator.guard, sent=transport.sent, transfer=how))
+        guard, broken = coordinator.guard, coordinator.broken_promise
+        sent = transport.sent
+        kept.append(UpdateKeeper(folder, models, sizes, guard, sent=sent, transfer=how, broken_promise=broken))
     check = PromiseCheck(coordinator.accept, audit.note, coordinator.pooled)
     if not (algorithm.traits.synchronous or coordinator.suspension.interval):
         warned(HASTE)

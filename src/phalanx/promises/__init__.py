@@ -2,11 +2,12 @@
 
 from phalanx.core import Pool, Setting, Tolerance
 from phalanx.promises.promise import Bound, Promise, promise
-from phalanx.promises.promise_watch import PromiseError, combine, held, watched
+from phalanx.promises.promise_watch import BrokenPromise, PromiseError, combine, held, watched
 from phalanx.promises.remarks import innermost, preprocess_of, tolerated
 
 __all__ = [
     "Bound",
+    "BrokenPromise",
     "Pool",
     "Promise",
     "PromiseError",

@@ -12,12 +12,14 @@ from typing import Any, Literal
 
 from phalanx.aggregators import Aggregator
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Tolerance
+from phalanx.promises.promise_watch import BrokenPromise
 from phalanx.promises.remarks import named, refuse, remarks
 from phalanx.weighting import Truncate
 from phalanx.weighting.sampling import more_drawn
 from phalanx.wording import plural
 
 MOSTLY = 0.9  # share of clients above the bound from which truncation leaves hardly a difference
+TAKEN = {"unweighted": "aggregated with equal weights, and counted", "remark": "aggregated all the same, and counted"}
 LIKELY = Fraction(1, 100)  # largest probability that a run draws more attackers than a promise says
 
 
@@ -32,6 +34,7 @@ class Bound:
         tolerance: that of the rule.
         by: "construction" if it follows from the settings; "audit" if smaller sets are not aggregated.
         least: number of clients of the smallest set that is aggregated.
+        broken: treatment of smaller sets, as by `LoopSettings.broken_promise`.
     """
 
     pool: Pool
@@ -40,14 +43,16 @@ class Bound:
     tolerance: Tolerance
     by: Literal["construction", "audit"]
     least: int
+    broken: BrokenPromise = "hold"
 
     @property
     def because(self) -> str:
         """Why the pool tolerates f attackers, in words."""
+        less = TAKEN.get(self.broken, "not aggregated")
         return (
             f"In each {self.pool.name} they hold at most {float(self.share):.3g} of the weight, and "
             f"{self.tolerance.limit} is tolerated: {_bounded(self)}."
-            + (f" Sets of fewer than {self.least} are not aggregated." if self.least > self.pool.smallest else "")
+            + (f" Sets of fewer than {self.least} are {less}." if self.least > self.pool.smallest else "")
         )
 
 
@@ -97,7 +102,8 @@ class Promise:
             words += f", except with probability {float(self.failure):.2g} in a round"
         if self.likely is not None:
             words += f"; {self.likely}, chosen before the draws, except with probability {float(self.unlikely):.2g}"
-        return f"{words}."
+        broken = {bound.broken for bound in self.bounds} - {"hold"}
+        return f"{words}. What breaks that is {TAKEN[broken.pop()]}." if broken else f"{words}."
 
     @property
     def text(self) -> tuple[str, ...]:
@@ -108,7 +114,9 @@ class Promise:
         return tuple(dict.fromkeys((*found, *limits)))
 
 
-def promise(algorithm: Algorithm[Any], setting: Setting, *, f: int | None = None) -> Promise:
+def promise(
+    algorithm: Algorithm[Any], setting: Setting, *, f: int | None = None, broken: BrokenPromise = "hold"
+) -> Promise:
     """Return what an algorithm promises.
 
     Args:
@@ -116,6 +124,7 @@ def promise(algorithm: Algorithm[Any], setting: Setting, *, f: int | None = None
         setting: of the run.
         f: number of attackers that must be tolerated: sets in which they could hold too much are not aggregated. None:
             as many as the weights are made for, such as by `Truncate`, or else as many as any set tolerates.
+        broken: treatment of sets in which they could hold too much, as by `LoopSettings.broken_promise`.
 
     Raises:
         InfeasibleError: no step could ever be taken, or none that tolerates f attackers.
@@ -148,7 +157,8 @@ def promise(algorithm: Algorithm[Any], setting: Setting, *, f: int | None = None
             why = missing[0] if missing else f"only {certain} are tolerated."
             raise InfeasibleError(f"{plural(f, 'attacker')} of {plural(setting.clients, 'client')}: {why}")
         return _nothing(algorithm, setting, pools, missing, f)
-    bounds = tuple(_bound(pool, setting, found, "audit" if found > certain else "construction") for pool in pools)
+    by: Literal["construction", "audit"] = "audit" if found > certain else "construction"
+    bounds = tuple(replace(_bound(pool, setting, found, by), broken=broken) for pool in pools)
     in_step = max(_inside(pool, setting, found) for pool in pools)
     failure = max(_failure(pool, setting, found) for pool in pools)
     likely, unlikely = _likely(pools, setting, found)

@@ -7,11 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Literal
 
 from phalanx.aggregators import Aggregator, Choice
 from phalanx.core import Matrix, TooFewError, Vector, Weights
 from phalanx.wording import plural
 
+BrokenPromise = Literal["hold", "unweighted", "remark"]  # what becomes of an aggregation that breaks the promise
 Owners = Sequence[int | Collection[int]]  # of each row, the client or the clients that it comes from
 
 
@@ -37,25 +39,29 @@ class PromiseWatch:
     Args:
         f: number of clients, any, that are compared with what the rule tolerates.
         shares: receives the largest share of the weight that f clients hold, for each call that is done.
-        broken: receives why, for each call that is not done.
+        broken: receives why, for each call that breaks the promise.
+        then: what becomes of such a call: it is not done ("hold"), done with equal weights ("unweighted") or as it is
+            ("remark").
     """
 
     f: int
     shares: list[float] = field(default_factory=list)
     broken: list[PromiseError] = field(default_factory=list)
+    then: BrokenPromise = "hold"
 
 
 _WATCH: ContextVar[PromiseWatch | None] = ContextVar("phalanx_promise", default=None)
 
 
 @contextmanager
-def watched(f: int, broken: list[PromiseError] | None = None) -> Iterator[list[float]]:
+def watched(f: int, broken: list[PromiseError] | None = None, then: BrokenPromise = "hold") -> Iterator[list[float]]:
     """Check each call of `combine` in this context for any f clients; 0 checks nothing.
 
-    A call whose rule does not tolerate what f clients hold raises `PromiseError`, which `broken` receives, too.  The
-    list that is yielded receives the largest share of the weight that f clients hold, of each call that is done.
+    A call whose rule does not tolerate what f clients hold raises `PromiseError`, which `broken` receives, too.  It is
+    done nevertheless if `then` is "unweighted", with equal weights, or "remark"; then `broken` alone says so.  The list
+    that is yielded receives the largest share of the weight that f clients hold, of each call that is done.
     """
-    watch = PromiseWatch(f, broken=[] if broken is None else broken) if f else None
+    watch = PromiseWatch(f, broken=[] if broken is None else broken, then=then) if f else None
     token = _WATCH.set(watch)
     try:
         yield watch.shares if watch else []
@@ -95,7 +101,11 @@ def combine(
             _check(rule, watch.f, share, used, name)
         except PromiseError as error:
             watch.broken.append(error)
-            raise
+            if watch.then == "hold":
+                raise
+            if watch.then == "unweighted" and weights is not None:
+                weights = (weights > 0).to(weights.dtype)
+                share = held(watch.f, weights.tolist(), owners)
         watch.shares.append(share)
     return rule.explained(rows, weights, turn=turn, previous=previous)
 

@@ -149,7 +149,8 @@ class Federation:
         if not sizes:
             raise InfeasibleError(f"No client can take part: {'; '.join(refused.values())}")
         until, f = plan.until.limit, plan.tolerate
-        return promised(plan.algorithm, self.transport, sizes, plan.sampler(self.byzantine), steps=until, tolerate=f)
+        sample, broken = plan.sampler(self.byzantine), plan.broken_promise
+        return promised(plan.algorithm, self.transport, sizes, sample, steps=until, tolerate=f, broken=broken)
 
     def _built(self, train: Dataset) -> FlatModule:
         """Return the model before training; its initial values are drawn by the stream "model"."""

@@ -87,6 +87,7 @@ class History:
                 influences=progress.influences,
                 promise=promise_of(progress.promise),
                 shares=progress.shares,
+                broken=progress.broken,
                 conduct=progress.conduct,
             )
         )

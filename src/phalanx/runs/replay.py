@@ -18,7 +18,7 @@ from jaxtyping import Shaped
 
 from phalanx.algorithms.private import secretly
 from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
-from phalanx.promises import watched
+from phalanx.promises import BrokenPromise, watched
 from phalanx.runs.evidence import StepEvidence
 from phalanx.runs.evidenced import in_force
 from phalanx.runs.files import AUDIT
@@ -148,7 +148,7 @@ class UpdateReplay:
         own.join(early)
         updates = kept.updates(before, own.algorithm.traits.vectors * len(before))
         tolerated = max(0, about.watched - about.bad) if own.algorithm.traits.synchronous else about.watched
-        own.advance(updates, tolerated, about.lost)
+        own.advance(updates, tolerated, about.lost, about.broken_promise)
         length, difference, lost, verdicts = _distance(own.state.model, before), None, "", own.state.verdicts
         served = served_alike(own.algorithm, own.state, known - late.keys())
         same = (content(served.model).hex(), others(served)) == (about.result, about.others)
@@ -169,11 +169,11 @@ class _States:
     def __init__(self, algorithm: Algorithm[Any], state: Any) -> None:
         self.algorithm, self.state = algorithm, state
 
-    def advance(self, updates: Updates, f: int, lost: str) -> str:
+    def advance(self, updates: Updates, f: int, lost: str, broken: BrokenPromise = "hold") -> str:
         """Take a step, or lose the round for the reason that is given; return why it is lost, if it is."""
         if not lost:
             try:
-                with watched(f):
+                with watched(f, then=broken):
                     self.state, _ = self.algorithm.step(self.state, updates)
                 return ""
             except InfeasibleError as error:

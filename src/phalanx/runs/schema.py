@@ -38,6 +38,7 @@ class PromiseRecord(SchemaPart, frozen=True, kw_only=True):
         text: the promise in words, with its reasons, and what is not promised; the first sentence is the promise.
         calls: number of aggregations that were checked.
         largest: the largest share of the weight that f clients held in one of them; None if none was checked.
+        broken: how many of them broke the promise, and were done all the same, as the settings say.
     """
 
     f: int
@@ -45,6 +46,7 @@ class PromiseRecord(SchemaPart, frozen=True, kw_only=True):
     text: tuple[str, ...]
     calls: int = 0
     largest: float | None = None
+    broken: int = 0
 
     @property
     def audit(self) -> str:
@@ -53,7 +55,8 @@ class PromiseRecord(SchemaPart, frozen=True, kw_only=True):
             return "Audit: nothing was promised, so that nothing was checked."
         if self.largest is None:
             return "Audit: no aggregation was checked."
-        return f"Audit: {self.calls} of {self.calls} aggregations within the bound; largest share {self.largest:.3g}."
+        within = f"{self.calls - self.broken} of {self.calls} aggregations within the bound"
+        return f"Audit: {within}; largest share {self.largest:.3g}."
 
 
 class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
@@ -80,6 +83,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
         promise: what the run promises; of the first line, and of a line with which it changes.
         shares: for each aggregation of this step, the largest share of the weight that as many clients hold as are
             promised to be tolerated; empty if nothing is promised.
+        broken: how many of these break the promise of the run, and are done all the same, by `broken_promise`.
         conduct: by client, how its update compares with the result and with the others; empty unless the run judges it.
     """
 
@@ -98,6 +102,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
     influences: tuple[Influence, ...] = ()
     promise: PromiseRecord | None = None
     shares: tuple[float, ...] = ()
+    broken: int = 0
     conduct: Mapping[int, Conduct] = {}
 
     def __post_init__(self) -> None:

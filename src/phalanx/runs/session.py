@@ -380,7 +380,10 @@ def simulate(
     )
     if keep_updates and folder is not None:
         served, sizes = partial(served_alike, plan.algorithm), lambda: federation.transport.reported
-        observers = (UpdateKeeper(folder, served, sizes, federation.settings.guard), *observers)
+        observers = (
+            UpdateKeeper(folder, served, sizes, federation.settings.guard, broken_promise=plan.broken_promise),
+            *observers,
+        )
     with nullcontext() if folder is None else exclusive(folder, needed=False):
         session = Session(
             info,

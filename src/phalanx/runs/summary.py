@@ -104,12 +104,12 @@ def record_of(
 
 def _promise(history: Sequence[StepRecord]) -> PromiseRecord | None:
     """Return the last promise of a run, with the audit of all steps; None if there is none."""
-    promise, calls, largest = None, 0, None
+    promise, calls, broken, largest = None, 0, 0, None
     for step in history:
         promise = step.promise or promise
-        calls += len(step.shares)
+        calls, broken = calls + len(step.shares), broken + step.broken
         largest = max((*step.shares, *(() if largest is None else (largest,))), default=None)
-    return promise and msgspec.structs.replace(promise, calls=calls, largest=largest)
+    return promise and msgspec.structs.replace(promise, calls=calls, largest=largest, broken=broken)
 
 
 def _measured(history: Sequence[StepRecord]) -> tuple[StepRecord, StepRecord]:

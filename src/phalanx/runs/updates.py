@@ -23,6 +23,7 @@ from torch import Tensor
 from phalanx.core import ROUND_LOST, AnyState, InfeasibleError, Updates, Vector
 from phalanx.engine.guard import Guard
 from phalanx.engine.observer import Progress
+from phalanx.promises import BrokenPromise
 from phalanx.reading import from_json, opened
 from phalanx.runs.files import inside, real_inside, replacing, settle
 from phalanx.runs.models import Served, content, others
@@ -72,6 +73,7 @@ class KeptStep(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
         bases: number of what each was sent; 0: the global model before the step, k: the tensor `base.k`.
         joined: clients that were enrolled since the step before, with the sizes that they report.
         watched: number of clients that each aggregation is checked for, of which `bad` have sent something invalid.
+        broken_promise: what became of an aggregation that broke the promise, as in `LoopSettings`.
         bad: enrolled clients whose answers were invalid.
         lost: why the round was lost; empty if it was not.
         result: SHA-256 of the global model after the step.
@@ -86,6 +88,7 @@ class KeptStep(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     bases: tuple[int, ...] = ()
     joined: dict[int, int] = {}
     watched: int = 0
+    broken_promise: BrokenPromise = "hold"
     bad: int = 0
     lost: str = ""
     result: str = ""
@@ -261,6 +264,7 @@ class UpdateKeeper:
         guard: of the run, which decides which of these are used.
         sent: by client, its last answer; empty in a simulation.
         transfer: in which form updates travel.
+        broken_promise: that of the settings.
     """
 
     def __init__(
@@ -272,12 +276,13 @@ class UpdateKeeper:
         *,
         sent: Mapping[int, SentAnswer] | None = None,
         transfer: Transfer = "float32",
+        broken_promise: BrokenPromise = "hold",
     ) -> None:
         self._folder, self._served, self._guard = folder, served, guard
         self._reported, self._transfer = reported, transfer
         self._sent = {} if sent is None else sent  # which is filled later
         self._before: Progress | None = None
-        self._watched = 0
+        self._watched, self._broken_promise = 0, broken_promise
         self.digest = ""  # SHA-256 of the last file
 
     def __call__(self, progress: Progress, /) -> None:
@@ -345,6 +350,7 @@ class UpdateKeeper:
             (*bases,),
             joined=self._sizes(progress.enrolled - before.enrolled),
             watched=self._watched,
+            broken_promise=self._broken_promise,
             bad=len(progress.invalid.keys() & progress.enrolled),
             lost=next((why.removeprefix(ROUND_LOST) for why in lost if why.startswith(ROUND_LOST)), ""),
             result=content(served.model).hex(),
