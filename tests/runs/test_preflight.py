@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.algorithms import ClusteredFL, Standalone
+from phalanx.aggregators import Median
+from phalanx.algorithms import ClusteredFL, FedAvg, PerCluster, Quorum, Standalone
 from phalanx.attacks import SignFlip
+from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
-from phalanx.data import CSV, Dataset, Digits, InMemory, Natural, Uniform
+from phalanx.data import CSV, Dataset, Digits, InMemory, Natural, PermutedLabels, Uniform
 from phalanx.fairness import received_accuracy
 from phalanx.models import MLP, GivenModule, LoRA
 from phalanx.observers import EarlyStopping
@@ -539,3 +541,37 @@ def test_a_head_is_trained_in_float32_on_a_base_of_half_the_memory():
     scores = network(X[:4].bfloat16())
     assert scores.dtype == torch.float32
     torch.testing.assert_close(scores, net(X[:4]), atol=0.05, rtol=0.05)
+
+
+PER, FL = PerCluster(FedAvg(Median())), ClusteredFL()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"algorithm": PER}, []),
+        ({"algorithm": FL}, []),
+        ({"algorithm": PER, "clients": 30}, ["Clients hold 48 examples on average, and PerCluster may not find their"]),
+        ({"algorithm": FL, "clients": 30}, ["Clients hold 48 examples on average, and ClusteredFL may not find their"]),
+        ({"algorithm": PER, "clients": 30, "groups": None}, []),
+        ({"algorithm": PER, "clients": 6}, ["PerCluster finds no group of fewer than 3 clients, and there are groups"]),
+        ({"algorithm": FL, "clients": 6}, []),
+        ({"algorithm": PER, "participation": 0.2}, ["PerCluster divides no cluster before its clients have sent 5 up"]),
+        ({"algorithm": PER, "participation": 0.25}, []),
+        ({"algorithm": PerCluster(Quorum(FedAvg(Median()), 3))}, []),
+        ({"algorithm": FedAvg(), "clients": 60}, []),
+    ],
+)
+def test_what_keeps_groups_from_being_found_is_said_before_the_run(fields, said):
+    """Three groups of four clients with 120 examples each, unless it says otherwise."""
+    plan = replace(Run(clients=12, groups=PermutedLabels(3), model=MLP((8,)), until=Until(20)), **fields)
+    found = Federation(plan).remarks
+    assert len(found) == len(said)
+    assert all(one.startswith(words) for one, words in zip(found, said, strict=True))
+    assert Federation(replace(plan, accept=("groups:examples", "groups:size", "groups:turns"))).remarks == ()
+
+
+def test_a_dry_run_says_it_too(capsys):
+    command = ["run", "--algorithm", "ClusteredFL", "--clients", "30", "--groups", "PermutedLabels", "--dry_run"]
+    assert main(command) == 0
+    assert "Clients hold 48 examples on average, and ClusteredFL may not find their groups" in capsys.readouterr().out

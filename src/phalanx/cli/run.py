@@ -46,7 +46,8 @@ def run_command(options: Options, console: Console) -> int:
     """Carry out one run, with a bar, tables and a folder; return the exit status."""
     plan, execution = options.draft.make(Run), options.draft.make(Execution)
     if execution.dry_run:
-        say(console, *Federation(plan, data_dir(execution.data_dir)).promise.text)
+        federation = Federation(plan, data_dir(execution.data_dir))
+        say(console, *federation.promise.text, *federation.remarks)
         return 0
     _check_execution(execution, _folder(plan, execution))
     plan = _with_engine(plan, execution)

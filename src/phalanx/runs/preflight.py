@@ -7,14 +7,21 @@ import json
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from phalanx.core import InfeasibleError
-from phalanx.data import Dataset
+from phalanx.algorithms import ClusteredFL, PerCluster
+from phalanx.core import Algorithm, InfeasibleError
+from phalanx.data import Dataset, Uniform
 from phalanx.data.findings import Finding, clipped, unseen
 from phalanx.runs.plan import Run
 from phalanx.training.task import Regression, Task, undefined
 from phalanx.training.trial import diverges, gradients, targets_apart, trains_on_one
 from phalanx.training.vector import FlatModule
+from phalanx.wording import plural
 
+ENOUGH = 90  # examples a client, from which on groups of clients were found: benchmarks/groups_found.py
+FOUND: Mapping[type, str] = {  # of 20 seeds each, with 90 to 180 examples a client, 48 to 72, and 24
+    PerCluster: "all with 90 examples a client or more, in 18 to 20 with 48 to 72, and in none with 24",
+    ClusteredFL: "14 to 20 with 90 examples a client or more, in 7 to 20 with 48 to 72, and in none with 24",
+}
 ACCEPTED = " (accepted)"  # ends the sentence of an accepted error
 
 
@@ -64,6 +71,7 @@ def _findings(plan: Run, train: Dataset, test: Dataset, task: Task, model: FlatM
     yield from train.findings
     yield from _labels(train, test)
     yield from _metrics(task, test)
+    yield from _groups(plan, len(train))
     if isinstance(task, Regression) and task.unscaled:
         yield from targets_apart(train.y)
     if len(train):
@@ -77,6 +85,29 @@ def _labels(train: Dataset, test: Dataset) -> Iterator[Finding]:
     if train.classes and train.y.ndim == 1:
         names = train.reading.labels if train.reading is not None else ()
         yield from unseen(train.label_counts().tolist(), test.label_counts().tolist(), names)
+
+
+def _groups(plan: Run, examples: int) -> Iterator[Finding]:
+    """Yield why groups of clients may not be found, where an algorithm looks for some that the clients can have."""
+    part: object = plan.algorithm
+    while not isinstance(part, PerCluster | ClusteredFL) and isinstance(part, Algorithm):
+        part = getattr(part, "algorithm", None)
+    if not isinstance(part, PerCluster | ClusteredFL) or (plan.groups is None and isinstance(plan.partition, Uniform)):
+        return
+    name, least = type(part).__name__, part.min_part_size
+    if (smallest := plan.clients // (plan.groups.number if plan.groups is not None else 2)) < least:
+        why = f"{name} finds no group of fewer than {plural(least, 'client')}, and there are groups of {smallest}."
+        yield Finding("groups", "size", f"{why} Set min_part_size to {smallest} or less.", error=False)
+    if (each := examples / plan.clients) < ENOUGH:
+        why = f"Clients hold {each:.0f} examples on average, and {name} may not find their groups"
+        found = f"on digits it found groups in {FOUND[type(part)]}, of 20 seeds"
+        yield Finding("groups", "examples", f"{why}: {found}. Look at the clusters at the end.", error=False)
+    steps, turns = plan.until.limit, getattr(part, "min_turns", 0)
+    if plan.algorithm.traits.synchronous and steps is not None and (sent := steps * plan.participation) < turns:
+        why = f"{name} divides no cluster before its clients have sent {turns} updates each"
+        yield Finding(
+            "groups", "turns", f"{why}, and {plural(steps, 'round')} bring {sent:.3g}. Lower min_turns.", error=False
+        )
 
 
 def _metrics(task: Task, test: Dataset) -> Iterator[Finding]:
