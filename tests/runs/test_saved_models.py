@@ -167,6 +167,7 @@ PERSONAL = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:Clients hold")
 @pytest.mark.parametrize("name", PERSONAL)
 def test_every_client_gets_the_model_that_was_evaluated(name, tmp_path):
     """The saved models have the scores of the last evaluation, client by client, to the bit."""
@@ -184,6 +185,7 @@ def test_every_client_gets_the_model_that_was_evaluated(name, tmp_path):
     assert len(files) == {"one": 5, "their": 5, "clusters": 3}.get(name.split()[0], 1) or name == "one for all"
 
 
+@pytest.mark.filterwarnings("ignore:Clients hold")
 def test_a_choice_is_kept(tmp_path):
     algorithm, more = PERSONAL["clusters and a choice"]
     record = simulate(dataclasses.replace(SMALL, algorithm=algorithm, **more), folder=tmp_path)

@@ -293,6 +293,7 @@ def test_nothing_is_claimed_without_records(module, scale, context):
     assert len(rendering.plots) == 1
 
 
+@pytest.mark.filterwarnings("ignore:Clients hold")
 def test_a_run_from_end_to_end():
     """Three rounds of a small one: the trace has what the figures read."""
     train, test = Digits().load()
