@@ -116,7 +116,8 @@ def with_remark(algorithm: A) -> A:
         changed = {"algorithm": with_remark(inner)}
     elif isinstance(preprocess, AsReported):
         changed = {"preprocess": dataclasses.replace(preprocess, beyond_tolerance="remark")}
-    return dataclasses.replace(algorithm, **changed) if changed else algorithm
+    given: Any = algorithm  # a dataclass, as all algorithms are
+    return dataclasses.replace(given, **changed) if changed else algorithm
 
 
 def tolerated(algorithm: Algorithm[Any]) -> int:
