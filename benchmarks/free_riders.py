@@ -36,7 +36,6 @@ from phalanx.data import MNIST
 from phalanx.data.partition import Ints, Partition
 from phalanx.experiments.results import Results, Row
 from phalanx.models import MLP, CoxCNN, XuLyuMnistCNN
-from phalanx.promises.remarks import with_remark
 from phalanx.simulation import Lognormal
 from phalanx.training import Evaluation, LocalSGD
 
@@ -241,7 +240,7 @@ def digits() -> Study:
         clients=len(SIZES), attack=RandomFreeRider(), additional_byzantine=2, partition=Sizes(), model=MLP((32,)),
         until=Until(30), evaluation=Evaluation(every=10000),
     )  # fmt: skip
-    methods = {name: paced(with_remark(algorithm)) for name, algorithm in ALGORITHMS.items()}
+    methods = {name: paced(algorithm) for name, algorithm in ALGORITHMS.items()}
     measures = {"quotas": quotas, "answers": answers}
     return Study(base, {"method": methods, "attack": ATTACKS}, seeds=5, name="digits", measures=measures)
 

@@ -36,12 +36,10 @@ from phalanx.data import Dirichlet, Uniform
 from phalanx.experiments.results import Results, Row
 from phalanx.models import MLP
 from phalanx.training import Evaluation, LocalSGD
-from phalanx.weighting import AsReported
 
 ROUNDS = 100
 BASE = Run(
-    algorithm=FedAvg(Median(), AsReported(beyond_tolerance="remark")), model=MLP((32,)),
-    until=Until(ROUNDS), evaluation=Evaluation(every=ROUNDS),
+    algorithm=FedAvg(Median()), model=MLP((32,)), until=Until(ROUNDS), evaluation=Evaluation(every=ROUNDS),
     training=LocalSGD(epochs=1, batch_size=16, lr=0.1, engine="compiled"), suspicion=True,
 )  # fmt: skip
 PARTITIONS = {"IID": Uniform(), "Dirichlet 0.1": Dirichlet(0.1)}

@@ -146,7 +146,7 @@ def test_infeasible_in_the_words_of_the_library() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "used", "words"),
     [
-        (FedAvg(), "reported", "This run weighed clients by the sizes that they reported: AsReported("),
+        (FedAvg(), "reported", "This run weighed clients by the sizes that they reported: AsReported()."),
         (
             FedAvg(preprocess=Ignore()),
             "uniform",

@@ -33,8 +33,8 @@ def refuse(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: S
         raise InfeasibleError(str(error))
     truncate, sizes = preprocess_of(algorithm), _sizes(setting)
     if isinstance(truncate, AsReported) and truncate.beyond_tolerance == "refuse" and f is None:
-        for why in reported(algorithm, sizes, whole):
-            by_name = 'AsReported(beyond_tolerance="remark")'
+        if _fewest(algorithm, sizes, whole) == 1:
+            (why,), by_name = reported(algorithm, sizes, whole), 'AsReported(beyond_tolerance="remark")'
             raise InfeasibleError(f"{why} To run all the same, set preprocess to {by_name}.")
     if not isinstance(truncate, Truncate):
         return
@@ -185,20 +185,28 @@ def beyond_tolerance(preprocess: Truncate, rule: Rule | None) -> Iterator[str]:
         )
 
 
-def reported(algorithm: Algorithm[Any], sizes: Sizes, whole: Pool) -> Iterator[str]:
-    """Yield that few clients report so much that they have more weight than the rule tolerates, if they do.
+def _fewest(algorithm: Algorithm[Any], sizes: Sizes, whole: Pool) -> int | None:
+    """Return the number of clients that can have more weight than the rule tolerates, by what they report.
 
-    They are fewer than those that the rule would tolerate if all weighed the same.  Sizes that differ by less than one
-    client of average size are not mentioned.
+    None if they are no fewer than those that it would not tolerate if all weighed the same, or if the sizes differ by
+    less than one client of average size.
     """
     rule, q = algorithm.rule, min(_least(whole), len(sizes))
     if not isinstance(rule, Aggregator):
-        return
+        return None
     tolerance = rule.tolerates(q)
     alike = floor(float(tolerance.share) * q - (1e-9 if tolerance.strict else -1e-9))
     if alike < 1 or attacker_share(sizes, alike, q) < (alike + 1) / q:
+        return None
+    return next(c for c in range(1, alike + 1) if not tolerance.allows(attacker_share(sizes, c, q)))
+
+
+def reported(algorithm: Algorithm[Any], sizes: Sizes, whole: Pool) -> Iterator[str]:
+    """Yield that few clients report so much that they have more weight than the rule tolerates, if they do."""
+    rule, q = algorithm.rule, min(_least(whole), len(sizes))
+    if (few := _fewest(algorithm, sizes, whole)) is None or not isinstance(rule, Aggregator):
         return
-    few = next(c for c in range(1, alike + 1) if not tolerance.allows(attacker_share(sizes, c, q)))
+    tolerance = rule.tolerates(q)
     alpha_star = 0.49 if tolerance.strict else floor(1000 * tolerance.share) / 1000
     f = max(1, min(ceil(len(sizes) / 10), floor(alpha_star * q)))
     yield (

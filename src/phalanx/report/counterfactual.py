@@ -78,7 +78,8 @@ def _usage(w: Weightings) -> str:
     }
     cohort = ", in each step for the clients that took part in it. What follows is for all clients together"
     does = words.get(w.used, "weighed clients in none of the three ways below")
-    return f"This run {does}: {what}{cohort if w.used == TRUNCATED and w.per_cohort else ''}."
+    by = f"{what.name}()" if w.used == REPORTED else what
+    return f"This run {does}: {by}{cohort if w.used == TRUNCATED and w.per_cohort else ''}."
 
 
 def _rule(w: Weightings) -> Iterator[str]:

@@ -122,9 +122,9 @@ class AsReported(Preprocess):
     """Weighs each client by the size that it reports, as FedAvg does.  A single false size breaks it.
 
     Args:
-        beyond_tolerance: treatment of a run whose clients have reported sizes by which few of them hold more of the
-            weight than its robust rule tolerates. "refuse": it does not begin. "remark": it begins with a warning.
-            No other number of the run depends on it.
+        beyond_tolerance: treatment of a run one of whose clients has reported so much that it holds more of the weight
+            than the robust rule tolerates. "refuse": it does not begin. "remark": it begins with a warning, as where
+            several clients hold that much. No other number of the run depends on it.
     """
 
     beyond_tolerance: Literal["refuse", "remark"] = field(default="refuse", repr=False, metadata={UNIDENTIFIED: True})
