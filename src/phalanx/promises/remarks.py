@@ -32,10 +32,10 @@ def refuse(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: S
     if algorithm.traits.synchronous and rule is not None and (error := wrong_number(rule, whole.full)) is not None:
         raise InfeasibleError(str(error))
     truncate, sizes = preprocess_of(algorithm), _sizes(setting)
-    if isinstance(truncate, AsReported) and truncate.beyond_tolerance == "refuse" and f is None:
-        if _fewest(algorithm, sizes, whole) == 1:
-            (why,), by_name = reported(algorithm, sizes, whole), 'AsReported(beyond_tolerance="remark")'
-            raise InfeasibleError(f"{why} To run all the same, set preprocess to {by_name}.")
+    by_default = isinstance(truncate, AsReported) and truncate.beyond_tolerance == "refuse" and f is None
+    if by_default and _fewest(algorithm, sizes, whole) == 1:
+        (why,), by_name = reported(algorithm, sizes, whole), 'AsReported(beyond_tolerance="remark")'
+        raise InfeasibleError(f"{why} To run all the same, set preprocess to {by_name}.")
     if not isinstance(truncate, Truncate):
         return
     if truncate.scope == "cohort":
