@@ -26,6 +26,7 @@ from typing import NamedTuple, TypeVar
 import torch
 
 import phalanx
+from exported import lacking
 from phalanx import Run, algorithms
 from phalanx.aggregators import Median
 from phalanx.core import Algorithm, InfeasibleError, Setting, StalledError, Until
@@ -44,6 +45,7 @@ T = TypeVar("T")
 N, F = 12, 2  # clients, and attackers that a setting is made for
 STEPS = 4
 PAGE = Path(__file__).parents[1] / "docs" / "compositions.md"
+COMMAND = "python tests/compositions.py"
 
 ALGORITHMS: dict[str, Algorithm] = {
     "FedAvg(Mean)": algorithms.FedAvg(),
@@ -100,6 +102,10 @@ WRAPPERS = {
     "PerCluster": algorithms.PerCluster,
     "Rewarded": algorithms.Rewarded,
 }
+NOT_TRIED = {  # algorithms without a section of their own, by reason
+    "a step on the same pseudo-gradient as FedAdam": {"FedAdagrad", "FedAvgM", "FedYogi"},
+    "hides updates as Permuted, with fewer rules": {"Rotated"},
+}
 PREPROCESSING: dict[str, Preprocess | None] = {
     "as reported": AsReported(beyond_tolerance="remark"),
     "ignored": Ignore(),
@@ -114,6 +120,9 @@ PARTICIPATION = {
     "joins": {"late": Late(1, 2.0)},
     "leaves": {"availability": Leaves(), "deadline": Deadline(2.0)},
 }
+known = {getattr(algorithms, name) for name in {*WRAPPERS}.union(*NOT_TRIED.values()) if name}
+known |= {type(algorithm) for algorithm in ALGORITHMS.values()}
+ALGORITHMS |= {kind.__name__: made(N, F) for kind, made in lacking(Algorithm, known)}
 NONE, ANY, ALONE, SHARED = "none", "any", "y all", "no update of one reaches another"
 KINDS = ("guaranteed", "no guarantee", "refused")
 

@@ -5,11 +5,12 @@ import pkgutil
 import re
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 
 from torch import nn
 
 import phalanx
-from phalanx import aggregators
+from phalanx import aggregators, algorithms, attacks
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import LabelShift, ReportSize
@@ -43,6 +44,21 @@ def subjects():
                 kind = getattr(package, name)
                 if isinstance(kind, type) and issubclass(kind, (*KINDS,)) and not is_base(kind):
                     yield kind
+
+
+def unexported() -> dict[ModuleType, list[type]]:
+    """Rules, attacks and algorithms in a file of their package that it does not export, by package.
+
+    Those that derive from no base, that others derive from, or whose name begins with "_" are not meant.
+    """
+    found = dict[ModuleType, list[type]]()
+    for package in (aggregators, attacks, algorithms):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for name, kind in vars(import_module(module.name)).items():
+                own = isinstance(kind, type) and kind.__module__ == module.name and issubclass(kind, (*KINDS,))
+                if own and not is_base(kind) and name[0] != "_" and name not in package.__all__:
+                    found.setdefault(package, []).append(kind)
+    return found
 
 
 def is_base(kind):

@@ -11,6 +11,7 @@ import pytest
 from compositions import (
     ALGORITHMS,
     ALL,
+    COMMAND,
     KINDS,
     PAGE,
     PARTICIPATION,
@@ -106,8 +107,10 @@ def test_all_runs_say_what_the_page_says(name):
         says_what_the_page_says(*where)
 
 
+@pytest.mark.exports
 def test_the_page_has_each_composition_once():
-    assert sorted(where for where, _ in cells()) == sorted(compositions())
+    """Those of every exported algorithm: `ALGORITHMS` takes in the new ones."""
+    assert sorted(where for where, _ in cells()) == sorted(compositions()), f"run `{COMMAND}`"
 
 
 def test_the_page_says_what_is_promised():

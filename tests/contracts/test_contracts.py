@@ -16,7 +16,8 @@ import pytest
 import torch
 from torch import nn
 
-from exported import SETTINGS, excepted, is_base, subjects
+from exported import SETTINGS, excepted, is_base, subjects, unexported
+from generated import COMMAND
 from phalanx import aggregators, algorithms, attacks, data, models, training, weighting
 from phalanx.aggregators import Aggregator, Choice, Mean, Median, Points, PreAggregator, Selection
 from phalanx.aggregators.monna import lowest
@@ -62,6 +63,7 @@ def test_what_is_exported_obeys_its_contract(kind):
 @pytest.mark.exports
 def test_every_public_class_of_each_kind_is_exported():
     """A rule in a file that no package exports is found by its base."""
+    assert unexported() == {}, COMMAND
 
     def below(kind):
         for child in kind.__subclasses__():
