@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from generated import COMMAND
 from phalanx import algorithms
 from phalanx.cli.help import documentation, sentence
 
@@ -17,8 +18,9 @@ OPTIONS = re.compile(r"(\n## Options\n\n\| option \| default \| \|\n\| --- \| --
 
 def kinds(text: str) -> list[type]:
     """Return the algorithms that a page's title names."""
-    title = text.partition("\n")[0].removeprefix("# ")
-    return [getattr(algorithms, name) for name in title.split(", ")]
+    names = text.partition("\n")[0].removeprefix("# ").split(", ")
+    assert {*names} <= {*algorithms.__all__}, f"{names} are not exported: {COMMAND}"
+    return [getattr(algorithms, name) for name in names]
 
 
 def rows(described: list[type]) -> list[str]:

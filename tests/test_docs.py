@@ -98,7 +98,7 @@ def test_what_a_docstring_shows_is_what_comes_out(path):
 
 @pytest.mark.exports
 def test_every_rule_has_a_page_of_its_own():
-    assert {page.stem for page in PAGES} == RULES, "a rule has a page docs/rules/NAME.md"
+    assert {page.stem for page in PAGES} == RULES, f"a rule has a page docs/rules/NAME.md, exported by `{COMMAND}`"
     for page in PAGES:
         text = page.read_text()
         assert text.startswith(f"# {page.stem}\n")
@@ -178,7 +178,7 @@ def test_every_algorithm_has_a_page():
     elsewhere = overview.partition("## With a page elsewhere\n")[2].partition("\n## ")[0]
     assert len(own) == len({*own})
     there = {*own, *re.findall(r"`([A-Z]\w+)`", elsewhere)}
-    assert there == concrete, "an algorithm has a page docs/methods/NAME.md"
+    assert there == concrete, f"an algorithm has a page docs/methods/NAME.md, exported by `{COMMAND}`"
     for page in METHODS:
         text = page.read_text()
         assert f"](methods/{page.name})" in overview, COMMAND

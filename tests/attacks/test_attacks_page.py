@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from generated import COMMAND
 from phalanx import attacks
 from phalanx.attacks import Attack
 from phalanx.cli.main import main
@@ -30,7 +31,7 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 def test_every_attack_has_a_section():
     kinds = {getattr(attacks, name) for name in attacks.__all__}
     names = {kind.__name__ for kind in kinds if issubclass(kind, Attack) and not inspect.isabstract(kind)} - {"Attack"}
-    assert SECTIONS.keys() == names, "an attack has a section `### NAME` in docs/attacks.md"
+    assert SECTIONS.keys() == names, f"an attack has a section `### NAME` in docs/attacks.md, exported by `{COMMAND}`"
     for name, text in SECTIONS.items():
         assert {"sees", "source", "harm"} <= set(re.findall(r"^\| (\w+) \|", text, re.MULTILINE)), name
         assert f"[{name}](#{name.lower()})" in PAGE, f"name {name} in the table under 'When they attack'"

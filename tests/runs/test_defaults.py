@@ -80,7 +80,7 @@ def test_every_class_of_a_run_is_exported_by_a_package_or_declares_its_name():
         for name in [public_name(kind)]
         if not hasattr(importlib.import_module(name.rpartition(".")[0]), "__path__")
     ]
-    assert hidden == [], f"export them, or declare `{PUBLIC_NAME}: ClassVar[str]`"
+    assert hidden == [], f"export them (`{COMMAND}`), or declare `{PUBLIC_NAME}: ClassVar[str]`"
 
 
 def test_no_two_classes_share_a_name():
