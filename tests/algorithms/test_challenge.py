@@ -31,9 +31,16 @@ def e(place, d=D):
     return torch.eye(d)[place]
 
 
+def of(clients, rows, version=0):
+    """Return updates of the same version."""
+    m = len(clients)
+    return Updates(tuple(clients), (version,) * m, (torch.zeros(rows.shape[1]),) * m, rows, torch.ones(m))
+
+
 def answer(update, shift, common=None):
     """Return a_i of one update."""
-    asked = PLAIN.after(Asked({0: shift}, {0: ShiftAnswers(asked=1)}, common), (0,), update[None], torch.ones(D), 4)
+    before = Asked({0: shift}, {0: 0}, {0: ShiftAnswers(asked=1)}, common)
+    asked = PLAIN.after(before, of((0,), update[None]), torch.ones(D), 1, 4)
     return asked.answers[0].total
 
 
@@ -71,26 +78,46 @@ def test_shifts_are_new_for_each_update_and_client_and_as_long_as_stated():
     model = torch.arange(1.0, 1 + D)
     asked, seen = Asked(), []
     for _ in range(3):
-        asked = Challenge(strength=0.25).after(asked, (3, 8), torch.ones(2, D), model, 4)
+        asked = Challenge(strength=0.25).after(asked, of((3, 8), torch.ones(2, D)), model, 1, 4)
         seen += [*asked.shifts.values()]
     lengths = [float(shift.norm()) for shift in seen]
     assert lengths == pytest.approx([0.25 * float(model.norm())] * 6)
     assert len({tuple(shift.tolist()) for shift in seen}) == 6
     assert torch.equal(asked.unshifted(3, asked.shifted(3, model)), model + asked.shifts[3] - asked.shifts[3])
     assert asked.shifted(5, model) is model
-    assert PLAIN.after(Asked(), (0,), torch.ones(1, D), torch.zeros(D), 4).shifts == {}, "nothing is a share of zero"
+    assert PLAIN.after(Asked(), of((0,), torch.ones(1, D)), torch.zeros(D), 1, 4).shifts == {}, (
+        "nothing is a share of zero"
+    )
     assert asked.of({8}).shifts.keys() == asked.of({8}).answers.keys() == {8}
 
 
-def test_the_order_of_updates_in_a_step_is_of_no_matter():
-    rows = torch.randn(4, D, generator=generator(0, "rows"))
-    first = PLAIN.after(Asked(), (0, 1, 2, 3), rows, torch.ones(D), 4)
-    turned = PLAIN.after(Asked(), (3, 2, 1, 0), rows.flip(0), torch.ones(D), 4)
-    once, again = (
-        PLAIN.after(first, c, r, torch.ones(D), 4) for c, r in (((0, 1), rows[:2]), ((1, 0), rows[:2].flip(0)))
-    )
-    assert torch.allclose(first.common, turned.common, atol=1e-6)
-    assert {i: a.total for i, a in once.answers.items()} == {i: a.total for i, a in again.answers.items()}
+def test_copies_by_hand():
+    """Four entries, so that an update along one shift has b = 2 with it and 0 with the others."""
+    shifts = {i: e(i, 4) for i in range(3)}
+    before = Asked(shifts, dict.fromkeys(shifts, 5), {i: ShiftAnswers(asked=1) for i in shifts})
+    rows = torch.stack([-e(1, 4), -e(1, 4), -e(0, 4) - e(1, 4)])
+    asked = PLAIN.after(before, of((0, 1, 2), rows, 5), torch.ones(4), 6, 3)
+    assert asked.answers[0].of_others == pytest.approx((2 + (4 - 2) / 2**0.5) / 2), "S = 2 / sqrt(2), T = 2 / 2"
+    assert asked.answers[1].of_others == pytest.approx(-2 / 2**0.5 / 2), "it answers its own: S = 0, T = -2 / 2"
+    assert asked.answers[2].of_others == pytest.approx((2 * 2**0.5 + (4 - 2) / 2**0.5) / 2)
+    assert [one.compared for one in asked.answers.values()] == [1.0, 1.0, 1.0]
+    assert asked.drawn == {0: 6, 1: 6, 2: 6}
+
+
+def test_only_shifts_of_its_download_or_later_are_compared():
+    shifts = {0: e(0), 1: e(1), 2: e(2)}
+    before = Asked(shifts, {0: 3, 1: 4, 2: 5}, {i: ShiftAnswers(asked=1) for i in shifts})
+    asked = PLAIN.after(before, of((0,), (-e(1) - e(2))[None], 5), torch.ones(D), 6, 3)
+    (b,) = (4 / 2**0.5,)  # with e_2 alone: others may know e_1, and could have moved the model along it
+    assert asked.answers[0].of_others == pytest.approx((b + (b**2 - 1) / 2**0.5) / 2**0.5)
+    asked = PLAIN.after(before, of((0,), (-e(1) - e(2))[None], 6), torch.ones(D), 7, 3)
+    assert (asked.answers[0].given, asked.answers[0].compared, asked.answers[0].copies) == (1, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("copies", "paid"), [(2.4, 1.0), (2.75, 0.75), (3.5, 0.0), (-9.0, 1.0)])
+def test_who_copies_is_not_paid(copies, paid):
+    one = ShiftAnswers(total=9.0, squares=1.0, given=8, of_others=2 * copies, compared=4.0)
+    assert Challenge().proven(Asked(answers={5: one}), [5]) == {5: pytest.approx(paid)}
 
 
 # Who does not train
@@ -130,7 +157,7 @@ def test_an_update_that_does_not_depend_on_its_download_proves_nothing(sent):
         z = {i: asked.answers[i].z if turn else 0.0 for i in clients}
         before = {i: one.total for i, one in asked.answers.items()}
         rows = torch.stack([sent(z[i], turn, rng) for i in clients])
-        asked = challenge.after(asked, clients, rows, model, 600)
+        asked = challenge.after(asked, of(clients, rows, turn), model, turn + 1, 600)
         if turn:
             answers += [one.total - 0.95 * before[i] for i, one in asked.answers.items()]
     paid = sum(one.z > 2.0 for one in asked.answers.values()) / 600
@@ -146,10 +173,10 @@ def test_training_is_proven_on_a_quadratic_loss_and_more_of_it_by_more():
     d, model, z = 64, torch.ones(64), []
     for steps in (1, 5):
         asked, rng = Asked(), generator(2, "training")
-        for _ in range(40):
+        for turn in range(40):
             w = torch.stack([asked.shifted(i, model) for i in range(4)])
             rows = -(1 - 0.9**steps) * (w - torch.randn(4, d, generator=rng) - 1)
-            asked = PLAIN.after(asked, (0, 1, 2, 3), rows, 10 * model, 4)
+            asked = PLAIN.after(asked, of((0, 1, 2, 3), rows, turn), 10 * model, turn + 1, 4)
         z.append(min(one.z for one in asked.answers.values()))
     assert z[0] > 5, z
 
@@ -247,7 +274,7 @@ def test_real_clients_are_asked_what_nobody_can_compute(algorithm):
     inner = getattr(secret, "algorithm", secret) if isinstance(algorithm, Rewarded) else secret
     assert inner.challenge == dataclasses.replace(algorithm.challenge, seed=None)
     first, again = (
-        inner.challenge.after(Asked(), (0,), torch.ones(1, D), torch.ones(D), 2).shifts[0] for _ in range(2)
+        inner.challenge.after(Asked(), of((0,), torch.ones(1, D)), torch.ones(D), 1, 2).shifts[0] for _ in range(2)
     )
     assert not torch.equal(first, again)
 

@@ -162,17 +162,17 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
     @override
     def step(self, state: AsyncRFFLState, updates: Updates) -> tuple[AsyncRFFLState, Set[int]]:
         verdicts = dict[int, Verdict]()
-        for i, delta in zip(updates.clients, updates.deltas, strict=True):
+        for i in updates.clients:
             if i in state.reputation:
-                state = self._arrived(state, i, delta)
+                state = self._arrived(state, i, updates.of({i}))
                 verdicts |= state.verdicts
         return state._replace(verdicts=verdicts), {i for i in verdicts if i in state.reputation}
 
-    def _arrived(self, state: AsyncRFFLState, i: int, delta: Vector) -> AsyncRFFLState:
+    def _arrived(self, state: AsyncRFFLState, i: int, one: Updates) -> AsyncRFFLState:
         """Return the state after one arrival."""
-        account = state.accounts[i]._replace(latest=delta, length=float(norms(delta[None])[0]))
+        account = state.accounts[i]._replace(latest=one.deltas[0], length=float(norms(one.deltas)[0]))
         updates, radius = self._clipped(state, i, account)
-        dw_i = shortened(delta[None], radius)[0]
+        dw_i = shortened(one.deltas, radius)[0]
         if (dw_others := self._others(state, updates, i, radius)) is not None:
             cosine = float(cos_sim(dw_others, dw_i[None])[0])
             average = self.fade * account.average + (1 - self.fade) * cosine
@@ -191,7 +191,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         most = r.largest if isinstance(r, Shares) else max(r.values())
         quota = r[i] / most
         if self.challenge is not None:
-            asked = self.challenge.after(state.asked, (i,), delta[None], w_g, len(r))
+            asked = self.challenge.after(state.asked, one, w_g, state.version, len(r))
             proven = self.challenge.proven(asked, r)
             quotas = proven_quotas({j: r_j / most for j, r_j in r.items()}, proven)
             quota = quotas[i]

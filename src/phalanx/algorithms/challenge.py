@@ -8,9 +8,14 @@ entries, and g_i drawn for each update of client i, d standard normal numbers:
     v_i    u_i without its part along o, the mean direction of past updates, which all have in common
     a_i    -sqrt(d) <v_i, e_i> / |v_i|, within -3 and 3: how far u_i goes back, in standard deviations of chance
     Z_i    sum fade^k a_i / sqrt(sum fade^2k), over its answers, of which the latest has k = 0
-    p_i    min(1, max(0, Z_i - `sure`)), and 1 for fewer than `warmup` answers: the quota of client i is multiplied by
-           it, and all are divided by the largest again, so that it is one.  What `Unsent` compares an update with
-           counts by p_k, too.  If all p_k are zero, quotas stay as they are
+    b_ij   as a_i, not cut, with the shift e_j of another client: how far u_i goes back from what i was not sent; for
+           the h clients j whose shift was drawn when client i downloaded, or later
+    c_i    (S + T) / sqrt(2), with S = sum b_ij / sqrt(h) and T = sum (b_ij^2 - 1) / sqrt(2 h): of copies of a few
+           updates T is large, of means of many S
+    Y_i    of c_i as Z_i of a_i
+    p_i    min(1, max(0, Z_i - `sure`)) (1 - min(1, max(0, Y_i - `sure`))), and 1 for fewer than `warmup` answers: the
+           quota of client i is multiplied by it, and all are divided by the largest again, so that it is one.  What
+           `Unsent` compares an update with counts by p_k, too.  If all p_k are zero, quotas stay as they are
 
 A run in which nobody's training shows, for too few or too noisy answers, so pays as without challenges; its figure
 `proven` is zero for all, and its report says so of each client.
@@ -24,26 +29,36 @@ normal: whatever it sends of other clients' updates, of the same step as well, a
 time after `warmup` answers it is paid with probability Phi(-`sure`), 0.6 % by default; at most twice that if it sends
 nothing more once it is ahead (Lévy's inequality).
 
+A copy answers the shift of another client, which a copier does not know and cannot take off.  An update that depends on
+client i's own data and download, and on what came before, is independent of the e_j with which it is compared: they
+were drawn later than all that.  So a client that trains has Y_i above `sure` with a probability of about Phi(-`sure`),
+whatever others do to make it look like a copy.
+
 **What is not.**  A client can go back without training, by what it knows of its shift: the change between two of its
 downloads has the shift of the second, less that of the first, and so has the difference between the downloads of two
 clients.  `Unsent` pays nothing for the last changes of one's own downloads.  With both a client has to take such a
-change off a copy of an update of the same step.  Others are paid no less for that: `p_i` is at most one.
+change off an update of the same step that is not found to be a copy: one that answers an older shift than its own, as
+happens where few of many take part, and without rounds; or one whose sender shows it its download as well, which is as
+good as training on the sender's data, and is paid like that.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
+from jaxtyping import Float
 from msgspec import Meta
+from torch import Tensor
 
-from phalanx.core import Matrix, Vector
+from phalanx.core import Matrix, Updates, Vector
 from phalanx.fields import CheckedFields, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import direction, norms
 from phalanx.rng import Entropy, numpy_generator
 
 MOST = 3.0  # one answer that is forged would be worth up to sqrt(d)
+BLOCK = 2**16  # entries of all shifts that are multiplied at once
 
 
 class ShiftAnswers(NamedTuple):
@@ -53,21 +68,36 @@ class ShiftAnswers(NamedTuple):
     squares: float = 0.0  # sum fade^2k
     given: int = 0
     asked: int = 0  # how many shifts there were
+    of_others: float = 0.0  # sum fade^k c_i
+    compared: float = 0.0  # sum fade^2k of the answers that have a c_i
 
-    def after(self, a_i: float, fade: float) -> "ShiftAnswers":
-        """Return them after one more."""
-        return ShiftAnswers(fade * self.total + a_i, fade**2 * self.squares + 1, self.given + 1, self.asked)
+    def after(self, a_i: float, fade: float, c_i: float | None = None) -> "ShiftAnswers":
+        """Return them after one more; c_i is None if it was compared with no other shift."""
+        return ShiftAnswers(
+            fade * self.total + a_i,
+            fade**2 * self.squares + 1,
+            self.given + 1,
+            self.asked,
+            fade * self.of_others + (c_i or 0.0),
+            fade**2 * self.compared + (c_i is not None),
+        )
 
     @property
     def z(self) -> float:
         """Z_i; 0 before the first answer."""
         return self.total / math.sqrt(self.squares) if self.given else 0.0
 
+    @property
+    def copies(self) -> float:
+        """Y_i; 0 before the first comparison."""
+        return self.of_others / math.sqrt(self.compared) if self.compared else 0.0
+
 
 class Asked(NamedTuple):
     """What clients are asked and have answered; see `Challenge`."""
 
     shifts: Mapping[int, Vector] = {}  # of the next download of each client
+    drawn: Mapping[int, int] = {}  # the version of the model when they were drawn
     answers: Mapping[int, ShiftAnswers] = {}
     common: Vector | None = None  # o
     heard: int = 0  # how many updates that is the mean of
@@ -75,7 +105,9 @@ class Asked(NamedTuple):
     def of(self, clients: Collection[int]) -> "Asked":
         """Return it for some clients only."""
         shifts = {i: shift for i, shift in self.shifts.items() if i in clients}
-        return self._replace(shifts=shifts, answers={i: one for i, one in self.answers.items() if i in clients})
+        drawn = {i: self.drawn[i] for i in shifts}
+        answers = {i: one for i, one in self.answers.items() if i in clients}
+        return self._replace(shifts=shifts, drawn=drawn, answers=answers)
 
     def shifted(self, client: int, model: Vector) -> Vector:
         """Return what a client downloads in place of a model."""
@@ -90,7 +122,8 @@ class Asked(NamedTuple):
 class Challenge(CheckedFields):
     """Payment only for those who go back from secret shifts of what they download: see the top of the file.
 
-    The server keeps one more vector for each client.  A shift costs as much as drawing a model.
+    The server keeps one more vector for each client.  A shift costs as much as drawing a model, and each update is
+    multiplied with all shifts.
 
     Args:
         strength: length of a shift, as a share of that of the server's model.
@@ -106,27 +139,29 @@ class Challenge(CheckedFields):
     fade: Annotated[float, Meta(gt=0, le=1)] = 0.95
     seed: int | None = 0
 
-    def after(self, asked: Asked, clients: Collection[int], updates: Matrix, model: Vector, of: int) -> Asked:
+    def after(self, asked: Asked, updates: Updates, model: Vector, version: int, of: int) -> Asked:
         """Return it after updates have been judged, with new shifts for those who sent them.
 
         Args:
             asked: before the updates.
-            clients: who sent them, in order.
-            updates: (m, d).
+            updates: the updates.
             model: the server's model, with which they are answered.
+            version: its version.
             of: number of all clients: o is the mean of about so many updates.
         """
-        answers, shifts = dict(asked.answers), dict(asked.shifts)
+        answers, shifts, drawn = dict(asked.answers), dict(asked.shifts), dict(asked.drawn)
         length = self.strength * float(norms(model[None])[0])
-        for i, u_i in zip(clients, updates, strict=True):
+        for i, a_i, c_i in _answers(asked, updates):
+            answers[i] = answers.get(i, ShiftAnswers()).after(a_i, self.fade, c_i)
+        for i in updates.clients:
+            shifts.pop(i, None)
             one = answers.get(i, ShiftAnswers())
-            if i in shifts:
-                one = one.after(_answer(u_i, shifts.pop(i), asked.common), self.fade)
             if length > 0:
-                shifts[i] = length * self._direction(i, one.asked, model)
+                shifts[i], drawn[i] = length * self._direction(i, one.asked, model), version
                 one = one._replace(asked=one.asked + 1)
             answers[i] = one
-        return _with_common(Asked(shifts, answers, asked.common, asked.heard), updates, of)
+        drawn = {i: drawn[i] for i in shifts}
+        return _with_common(Asked(shifts, drawn, answers, asked.common, asked.heard), updates.deltas, of)
 
     def _direction(self, client: int, turn: int, like: Vector) -> Vector:
         """Return e_i."""
@@ -137,9 +172,11 @@ class Challenge(CheckedFields):
     def proven(self, asked: Asked, clients: Collection[int]) -> dict[int, float]:
         """Return p_i of each client."""
         answers = {i: asked.answers.get(i, ShiftAnswers()) for i in clients}
-        return {
-            i: min(1.0, max(0.0, one.z - self.sure)) if one.given >= self.warmup else 1.0 for i, one in answers.items()
-        }
+        return {i: self._proven(one) if one.given >= self.warmup else 1.0 for i, one in answers.items()}
+
+    def _proven(self, one: ShiftAnswers) -> float:
+        back, copied = (min(1.0, max(0.0, z - self.sure)) for z in (one.z, one.copies))
+        return back * (1 - copied)
 
 
 def proven_quotas(quotas: Mapping[int, float], proven: Mapping[int, float]) -> dict[int, float]:
@@ -156,15 +193,43 @@ def proven_quotas(quotas: Mapping[int, float], proven: Mapping[int, float]) -> d
     return {i: each / best if best > 0 else 0.0 for i, each in paid.items()}
 
 
-def _answer(update: Vector, shift: Vector, common: Vector | None) -> float:
-    """Return a_i; 0 if nothing is left of the update."""
-    v_i, e_i = update.double(), shift.double()
-    if common is not None and bool(common.any()):
-        o = common.double()
-        v_i = v_i - (v_i @ o) / (o @ o) * o
-    size = float(torch.linalg.vector_norm(v_i) * torch.linalg.vector_norm(e_i))
-    a_i = -math.sqrt(len(v_i)) * float(v_i @ e_i) / size if size > 0 else 0.0
-    return min(MOST, max(-MOST, a_i))
+def _answers(asked: Asked, updates: Updates) -> list[tuple[int, float, float | None]]:
+    """Return i, a_i and c_i of each client that was asked; c_i is None without another shift to compare with."""
+    places = [k for k, i in enumerate(updates.clients) if i in asked.shifts]
+    whose = sorted(asked.shifts)
+    if not places:
+        return []
+    b = _going_back(updates.deltas[places], [asked.shifts[j] for j in whose], asked.common)
+    drawn = torch.tensor([asked.drawn[j] for j in whose])
+    found = list[tuple[int, float, float | None]]()
+    for k, b_i in zip(places, b, strict=True):
+        i = updates.clients[k]
+        other = drawn >= updates.versions[k]
+        other[whose.index(i)] = False
+        a_i = float(b_i[whose.index(i)].clamp(-MOST, MOST))
+        found.append((i, a_i, _copied(b_i[other]) if bool(other.any()) else None))
+    return found
+
+
+def _copied(b_i: Vector) -> float:
+    """Return c_i."""
+    h = len(b_i)
+    return (float(b_i.sum()) + (float(b_i.square().sum()) - h) / math.sqrt(2)) / math.sqrt(2 * h)
+
+
+def _going_back(updates: Matrix, shifts: Sequence[Vector], common: Vector | None) -> Float[Tensor, "m n"]:
+    """Return (m, n), b_ij of each update and shift, float64 on the CPU; 0 if nothing is left of an update."""
+    m, d = updates.shape
+    o = torch.zeros(d, dtype=torch.float64, device=updates.device) if common is None else common.double()
+    along = torch.mv(updates.double(), o) / (o @ o).clamp(min=torch.finfo(torch.float64).tiny)
+    products, squares = updates.new_zeros(m, len(shifts), dtype=torch.float64), along.new_zeros(m)
+    for k in range(0, d, BLOCK):
+        part = slice(k, k + BLOCK)
+        v = updates[:, part].double() - along[:, None] * o[part]
+        squares += v.square().sum(1)
+        products += v @ torch.stack([shift[part].double() for shift in shifts]).T
+    sizes = squares.sqrt()[:, None] * torch.stack([torch.linalg.vector_norm(shift.double()) for shift in shifts])
+    return torch.where(sizes > 0, -math.sqrt(d) * products / sizes, 0.0).cpu()
 
 
 def _with_common(asked: Asked, updates: Matrix, of: int) -> Asked:

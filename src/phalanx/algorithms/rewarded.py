@@ -175,7 +175,7 @@ class Rewarded(StatefulWrapper):
             accounts[i] = accounts[i]._replace(average=average, judged=judged)
         asked = state.asked
         if self.challenge is not None:
-            asked = self.challenge.after(asked, updates.clients, updates.deltas, inner.model, len(accounts))
+            asked = self.challenge.after(asked, updates, inner.model, inner.version, len(accounts))
         state = replace(state, inner=inner, accounts=accounts, total=total, known=known, asked=asked)
         return self._rated(state), ready
 

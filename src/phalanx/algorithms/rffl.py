@@ -269,7 +269,7 @@ class RFFL(CumulativeClient[RFFLState]):
         asked, proven = state.asked, state.proven
         if self.challenge is not None:
             w_g, of = state.model + dw_g, len(reputation)
-            asked = self.challenge.after(asked, updates.clients, updates.deltas, w_g, of)
+            asked = self.challenge.after(asked, updates, w_g, state.version + 1, of)
             asked = asked.of(reputation.keys() - round_.excluded)
             proven = self.challenge.proven(asked, reputation.keys() - round_.excluded)
             quota = proven_quotas(quota, proven)
