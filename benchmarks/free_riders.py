@@ -1,6 +1,6 @@
 """What free riders earn, with and without `Unsent` and `Challenge`: the tables of docs/rffl.md.
 
-python benchmarks/free_riders.py [--only digits images] [--seeds 0 1 2 3 4] [--jobs 2] [--data_dir FOLDER]
+python benchmarks/free_riders.py [--only digits images copies] [--seeds 0 1 2 3 4] [--jobs 2] [--data_dir FOLDER]
 
 Ten honest clients hold 4, 20, 50, 90, 120, 150, 180, 220, 270 and 334 digits; another two attack.  The quota is a
 client's reputation over the largest one, its mean over the last third of the run; an excluded client has 0.  Each row:
@@ -9,12 +9,13 @@ examples, and of the median of the honest; the rank correlation of the honest qu
 they have answered; the mean accuracy of the honest clients' models at the end, in percent.
 
 `images`: the price of `Challenge` for ten clients with 600 images of MNIST each, and the least that one has proven.
+`copies`: what two more clients earn there that know of challenges, with `Unsent` and the default challenge.
 """
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, ClassVar, Literal
@@ -257,6 +258,16 @@ def images() -> Study:
     return Study(base, {"model": models, "algorithm.challenge": strengths}, seeds=1, name="images")
 
 
+def copies() -> Study:
+    """Return the study of attackers that know of challenges, among the clients of `images`."""
+    algorithm = Rewarded(FedAvg(Median()), unsent=Unsent(), challenge=Challenge())
+    base = replace(images().base, algorithm=algorithm, additional_byzantine=2, until=Until(25))
+    models = {type(model).__name__: model for model in (MLP((64,)), XuLyuMnistCNN(), CoxCNN())}
+    attacks = {name: attack for name, attack in ATTACKS.items() if isinstance(attack, Back)}
+    measures = {"quotas": quotas, "answers": answers}
+    return Study(base, {"model": models, "attack": attacks}, seeds=3, name="copies", measures=measures)
+
+
 def served(row: Row) -> float:
     """Return the mean accuracy of honest clients' models at the end, in percent."""
     return 100 * fmean(row.trace.received_accuracy.values())
@@ -276,7 +287,8 @@ def table(results: Results) -> str:
     """Return the table of one study."""
     if results.name == "images":
         return markdown(("model", "strength", "accuracy", "least proven"), map(price, results.rows))
-    head = ("algorithm", "two clients send", "attacker", "at most", "four examples", "median", "size", "answers")
+    first = "model" if results.name == "copies" else "algorithm"
+    head = (first, "two clients send", "attacker", "at most", "four examples", "median", "size", "answers")
     lines = list[list[str]]()
     for names, rows in results.cells():
         columns = zip(*map(figures, rows), strict=True)
@@ -292,7 +304,7 @@ def price(row: Row) -> list[str]:
     return [*row.labels.values(), f"{served(row):.1f}", f"{least:.2f}"]
 
 
-STUDIES = {"digits": digits, "images": images}
+STUDIES = {"digits": digits, "images": images, "copies": copies}
 
 if __name__ == "__main__":
     carry_out(__doc__, STUDIES, table, "free_riders")
