@@ -293,9 +293,10 @@ def test_a_call_that_breaks_the_promise_is_done_with_equal_weights_or_as_it_is_b
     for then, result, share in (("unweighted", 2.0, 0.2), ("remark", 50.0, 9 / 13)):
         broken = []
         with watched(1, broken, then) as shares:
-            found, _ = combine(Median(), rows, ONE_HEAVY, range(5), "round")
+            found, choice = combine(Median(), rows, ONE_HEAVY, range(5), "round")
         assert found.tolist() == [result]
         assert shares == [pytest.approx(share)]
+        assert (choice and choice.shares.tolist()) == (None if then == "remark" else [pytest.approx(0.2)] * 5)
         assert len(broken) == 1
     ignored = torch.tensor([1.0, 1.0, 1.0, 0.0, 9.0])
     with watched(1, [], "unweighted"):

@@ -94,6 +94,7 @@ def combine(
         PromiseError: the promise of the run would be broken.
         InfeasibleError: as in a call of the rule.
     """
+    given = weights
     if (watch := _WATCH.get()) is not None:
         used = weights.tolist() if weights is not None else [1.0] * len(owners)
         share = held(watch.f, used, owners)
@@ -107,7 +108,10 @@ def combine(
                 weights = (weights > 0).to(weights.dtype)
                 share = held(watch.f, weights.tolist(), owners)
         watch.shares.append(share)
-    return rule.explained(rows, weights, turn=turn, previous=previous)
+    result, choice = rule.explained(rows, weights, turn=turn, previous=previous)
+    if choice is None and weights is not None and weights is not given:
+        choice = Choice((weights / weights.sum()).double().cpu())  # the shares of the weight are not those given
+    return result, choice
 
 
 def held(f: int, weights: Sequence[float], owners: Owners) -> float:
