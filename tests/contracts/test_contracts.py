@@ -22,6 +22,7 @@ from phalanx import aggregators, algorithms, attacks, data, models, training, we
 from phalanx.aggregators import Aggregator, Choice, Mean, Median, Points, PreAggregator, Selection
 from phalanx.aggregators.monna import lowest
 from phalanx.algorithms import FedAvg
+from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Attack, Misreporting, Poisoning
 from phalanx.contracts import breaches, rules
 from phalanx.contracts.breach import examined, same
@@ -207,6 +208,19 @@ class Drawing(FedAvg):
     def step(self, state, updates):
         after, ready = super().step(state, updates)
         return after._replace(model=after.model + torch.randn(1)), ready
+
+
+@dataclass(frozen=True)
+class Overwriting(Wrapper):
+    """Changes the state of the algorithm within."""
+
+    def step(self, state, updates):
+        after, ready = super().step(state, updates)
+        state.model.copy_(after.model)
+        return after, ready
+
+    def pools(self, setting, state=None):
+        return super().pools(setting, state)
 
 
 @dataclass(frozen=True)
@@ -683,6 +697,7 @@ PLANTED = (
     (Writing, {"purity"}),
     (Greedy, {"purity"}),
     (Drawing, {"purity"}),
+    (Overwriting, {"purity"}),
     (Silent, {"verdicts"}),
     (Forgetful, {"verdicts"}),
     (Jumping, {"versions"}),

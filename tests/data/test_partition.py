@@ -7,10 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exported import lacking
 from phalanx.data import (
     ClassImbalance,
     ClassSplit,
     Dirichlet,
+    DirichletMultinomialSizes,
     LinearRamp,
     LognormalSizes,
     Natural,
@@ -47,8 +49,9 @@ ALL = [
     LognormalSizes(sigma=0.0),
     LognormalSizes(mu=-1e308, sigma=1.7e308),
 ]
-EMPTY = [type(p)(**{**vars(p), "allow_empty": True}) for p in ALL]
-IID = (Uniform, PowerLaw, LinearRamp, LognormalSizes)
+DRAWN = {Natural, DirichletMultinomialSizes}  # owners, or a draw, determine the number of clients: tests of their own
+ALL += [make(6, 0) for _, make in lacking(Partition, {type(p) for p in ALL} | DRAWN)]
+EMPTY = [type(p)(**{**vars(p), "allow_empty": True}) for p in ALL if "allow_empty" in vars(p)]
 
 
 def split(partition, labels, clients, seed=0):
@@ -97,7 +100,7 @@ def test_every_example_once_where_clients_may_be_empty(partition, case):
     check_cover(split(partition, labels, clients, seed), len(labels), clients)
 
 
-@pytest.mark.parametrize("partition", [p for p in ALL if isinstance(p, IID)], ids=repr)
+@pytest.mark.parametrize("partition", [p for p in ALL if not p.uses_labels], ids=repr)
 @settings(deadline=None, max_examples=12)
 @given(case=cases())
 def test_sizes_of_iid_partitions_ignore_labels(partition, case):
@@ -387,17 +390,27 @@ def test_lognormal_sizes_are_heavy_tailed_and_ignore_mu():
     assert int(np.argmax(found)) == int(np.argmax(draws))
 
 
+def test_drawn_sizes_by_their_own_seed_and_examples_by_that_of_the_run():
+    labels, partition = torch.arange(300) % 5, DirichletMultinomialSizes(mu=3.0, sigma=0.0, draws=6)
+    one, two = (split(partition, labels, 6, seed) for seed in (1, 2))
+    check_cover(one, 300, 6)
+    assert sizes(one) == sizes(two) == partition.sizes(300).tolist()
+    assert any(not torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    with pytest.raises(ValueError, match="divides 300 examples among 6 clients, not 7"):
+        split(partition, labels, 7)
+
+
 # --- sequences of labels
 
 
-@pytest.mark.parametrize("partition", [p for p in ALL if isinstance(p, IID)], ids=repr)
+@pytest.mark.parametrize("partition", [p for p in ALL if not p.uses_labels], ids=repr)
 def test_rules_that_look_at_no_label_deal_sequences_of_them_alike(partition):
     sequences = torch.tensor([[k % 5, -100, 3] for k in range(40)])
     ours, theirs = split(partition, sequences, 6), split(partition, torch.arange(40), 6)
     assert [part.tolist() for part in ours] == [part.tolist() for part in theirs]
 
 
-@pytest.mark.parametrize("partition", [p for p in ALL if not isinstance(p, IID)], ids=repr)
+@pytest.mark.parametrize("partition", [p for p in ALL if p.uses_labels], ids=repr)
 def test_rules_that_deal_by_label_refuse_sequences_of_them(partition):
     name = type(partition).__name__
     with pytest.raises(ValueError, match=rf"{name} partitions by label, and each .* of 3 labels\. .* such as Uniform"):
