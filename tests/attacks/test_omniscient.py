@@ -83,11 +83,11 @@ class Fooled(Aggregator):
 def test_line_search_finds_a_peak(peak):
     asked = []
 
-    def worth(x):
+    def objective(x):
         asked.append(x)
         return -abs(x - peak)
 
-    assert line_search(worth) == pytest.approx(peak, rel=0.2, abs=0.02)
+    assert line_search(objective) == pytest.approx(peak, rel=0.2, abs=0.02)
     assert len(asked) == 16
     assert min(asked) >= 0
 

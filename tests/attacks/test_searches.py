@@ -21,11 +21,11 @@ def test_grid_search_finds_a_peak_on_either_side(peak):
 
 
 def test_grid_search_is_not_lured_by_the_first_peak():
-    def worth(x):
+    def objective(x):
         return max(1 - abs(x - 1), 3 - 8 * abs(x + 6.6), 0.0)
 
-    assert grid_search(worth) == pytest.approx(-6.6, abs=0.01)
-    assert grid_search(worth, both_signs=False) == pytest.approx(1.0, abs=0.01)
+    assert grid_search(objective) == pytest.approx(-6.6, abs=0.01)
+    assert grid_search(objective, both_signs=False) == pytest.approx(1.0, abs=0.01)
 
 
 def test_grid_search_on_slopes_steps_and_plains():

@@ -81,12 +81,12 @@ def test_leaves_and_the_root_lead_nowhere():
 
 def test_the_best_model_on_the_way_is_the_most_specific_of_equals():
     tree = grown()
-    worth = {0.0: 0.9, 1.0: 0.5, 5.0: 0.9}
-    assert tree.best(4, lambda model: worth[float(model[0])]) == 4
-    worth[1.0] = 0.95
-    assert tree.best(4, lambda model: worth[float(model[0])]) == 1
-    worth[0.0] = 1.0
-    assert tree.best(4, lambda model: worth[float(model[0])]) == 0
+    score = {0.0: 0.9, 1.0: 0.5, 5.0: 0.9}
+    assert tree.best(4, lambda model: score[float(model[0])]) == 4
+    score[1.0] = 0.95
+    assert tree.best(4, lambda model: score[float(model[0])]) == 1
+    score[0.0] = 1.0
+    assert tree.best(4, lambda model: score[float(model[0])]) == 0
 
 
 @given(seed=st.integers(0, 10**6), m=st.integers(1, 12), count=st.integers(1, 13))

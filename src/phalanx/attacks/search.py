@@ -41,23 +41,23 @@ def damage(knowledge: Knowledge, forged: Vector, *, carried: bool = False) -> fl
     return float(torch.linalg.vector_norm(outcome - knowledge.honest.mean(0)))
 
 
-def line_search(worth: Callable[[float], float], evaluations: int = 16) -> float:
-    """Return a factor in [0, 2^15) that makes `worth` large: doubled while that helps, then refined by halving steps.
+def line_search(objective: Callable[[float], float], evaluations: int = 16) -> float:
+    """Return a factor in [0, 2^15) that makes `objective` large: doubled while that helps, then refined by half steps.
 
-    The result is the best factor tried, the first one at a tie; it is close to the optimum if `worth` has a single
+    The result is the best factor tried, the first one at a tie; it is close to the optimum if `objective` has a single
     peak. Allouah et al., "Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity", 2023, strengthen
     their attacks in this way.
 
     Args:
-        worth: returns the value of a factor.
-        evaluations: number of calls of `worth`, at least 2.
+        objective: returns the value of a factor.
+        evaluations: number of calls of `objective`, at least 2.
     """
-    best, top, step = 0.0, worth(0.0), 1.0
+    best, top, step = 0.0, objective(0.0), 1.0
     left, growing = evaluations - 1, True
     while left > 0:
         # Once doubling has failed, both sides of the best factor are tried with half the step.
         rivals = (best + step,) if growing or step > best else (best + step, best - step)
-        tried = [(worth(x), x) for x in rivals[:left]]
+        tried = [(objective(x), x) for x in rivals[:left]]
         left -= len(tried)
         value, x = max(tried)
         better = value > top
@@ -68,26 +68,26 @@ def line_search(worth: Callable[[float], float], evaluations: int = 16) -> float
     return best
 
 
-def grid_search(worth: Callable[[float], float], *, both_signs: bool = True) -> float:
-    """Return a factor in [-2^15, 2^15] that makes `worth` large: the best of a grid, and of closer ones at its peaks.
+def grid_search(objective: Callable[[float], float], *, both_signs: bool = True) -> float:
+    """Return a factor in [-2^15, 2^15] that makes `objective` large: the best of a grid, and of closer ones at peaks.
 
     The grid has 0 and, of each sign, 95 factors from 2^-8 on, 8 for each doubling between 1/8 and 32.  Each of its five
     highest peaks is refined four times between its neighbours.  The result is the best factor tried, the smallest one
     at a tie.
 
     Args:
-        worth: returns the value of a factor; called about 350 times, or 250 times for one sign.
+        objective: returns the value of a factor; called about 350 times, or 250 times for one sign.
         both_signs: whether negative factors are tried.
     """
     positive = [2.0**exponent for exponent in GRID]
     xs = [*(-x for x in reversed(positive)), 0.0, *positive] if both_signs else [0.0, *positive]
-    tried = {x: worth(x) for x in xs}
+    tried = {x: objective(x) for x in xs}
     for peak in _peaks([tried[x] for x in xs])[:PEAKS]:
         low, high = xs[max(peak - 1, 0)], xs[min(peak + 1, len(xs) - 1)]
         for _ in range(LEVELS):
             step = (high - low) / (INNER + 1)
             inner = [low, *(low + step * k for k in range(1, INNER + 1)), high]
-            tried |= {x: worth(x) for x in inner if x not in tried}
+            tried |= {x: objective(x) for x in inner if x not in tried}
             best = max(range(len(inner)), key=lambda k, at=inner: tried[at[k]])  # type: ignore[misc]
             low, high = inner[max(best - 1, 0)], inner[min(best + 1, INNER + 1)]
     top = max(tried.values())

@@ -50,9 +50,9 @@ class Tailored(Colluding):
             p = perturbed(knowledge.honest, mu, kind)
             p = p * (radius / (float(norms(p[None])[0]) or 1.0))
 
-            def worth(gamma: float, p: Vector = p) -> float:
+            def objective(gamma: float, p: Vector = p) -> float:
                 return damage(knowledge, mu + gamma * p, carried=True)
 
-            gamma = grid_search(worth, both_signs=False)
-            found.append((worth(gamma), mu + gamma * p))
+            gamma = grid_search(objective, both_signs=False)
+            found.append((objective(gamma), mu + gamma * p))
         return max(found, key=lambda pair: pair[0])[1]

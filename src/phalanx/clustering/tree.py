@@ -134,17 +134,17 @@ class Tree(NamedTuple):
             node = self.branch(node, train(self.nodes[node].model)).node
         return node
 
-    def best(self, leaf: int, worth: Callable[[Vector], float]) -> int:
+    def best(self, leaf: int, score: Callable[[Vector], float]) -> int:
         """Return the node with the best model on the path from the root to a leaf; at a tie, the deepest one.
 
-        With the client's own validation accuracy as `worth`, the model of the chosen node is at least as good as that
+        With the client's own validation accuracy as `score`, the model of the chosen node is at least as good as that
         of the root, on those examples.
 
         Args:
             leaf: number of the client's leaf.
-            worth: returns the value of a model for the client; larger is better, never NaN.
+            score: returns the value of a model for the client; larger is better, never NaN.
         """
-        return max(reversed(self.path(leaf)), key=lambda node: worth(self.nodes[node].model))
+        return max(reversed(self.path(leaf)), key=lambda node: score(self.nodes[node].model))
 
 
 def closest(updates: Float[Tensor, "k d"] | None, delta: Vector) -> float:
