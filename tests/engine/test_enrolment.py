@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import phalanx
+from phalanx.aggregators import Median
 from phalanx.algorithms import RFFL, AsyncRFFL, ByzantineCFL, FedAsync, FedAvg, Permuted, Private, Quorum
 from phalanx.core import Until
 from phalanx.engine import LoopSettings
@@ -53,6 +54,18 @@ def test_who_joins_is_enrolled(algorithm):
     assert [p.enrolled for p in seen] == [{0, 1}, *[{0, 1, 2}] * 4]
     assert not any(p.invalid for p in seen)
     assert any(2 in sent for sent in transport.sent)
+
+
+def test_a_client_that_joins_late_and_reports_more_than_the_rule_tolerates_is_named():
+    """Five clients hold 10 examples each; then one comes that reports ten thousand, and one that reports 20."""
+    joining, seen = {1: {5: 10_000}, 2: {6: 20}}, []
+    transport = Growing({i: [1.0] for i in range(7)}, sizes=dict.fromkeys(range(5), 10), joining=joining)
+    phalanx.run(FedAvg(Median()), transport, START, LoopSettings(until=Until(4)), observers=[seen.append])
+    said = [remark for progress in seen for remark in progress.remarks if "has joined" in remark]
+    assert len(said) == 1
+    assert said[0].startswith(
+        "After client 5 has joined: AsReported() weighs by what clients report, and 1 of 6 clients can hold 0.995 of"
+    )
 
 
 def test_who_was_refused_is_not_enrolled_and_can_come_again():

@@ -87,7 +87,11 @@ UNBOUNDED = "Who is in a cluster is not bounded: attackers choose whom they rese
 
 def no_proof(algorithm: Algorithm[Any]) -> str:
     """Return that nothing is proven for an algorithm, in words."""
-    return f"{algorithm.title} has no proof for a number of attackers of any strength."
+    other = "FedAvg(Median())" if algorithm.traits.synchronous else "Quorum(FedAvg(Median()), k)"
+    return (
+        f"{algorithm.title} has no proof for a number of attackers of any strength. "
+        f"Choose an algorithm that has one, such as {other}, for a promise."
+    )
 
 
 def stays_in_range(rule: Rule | None) -> bool:

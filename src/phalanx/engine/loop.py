@@ -28,6 +28,7 @@ from phalanx.engine.reference import Reference, ServerReference, Train, server_r
 from phalanx.engine.settings import LoopSettings
 from phalanx.promises import Promise, PromiseError, watched
 from phalanx.promises.promise import TAKEN
+from phalanx.promises.remarks import outweighs
 from phalanx.wording import plural
 
 S = TypeVar("S", bound=AnyState)
@@ -457,7 +458,14 @@ class ServerLoop(Generic[S]):
                 self.ledger.enroll({client})
                 self.waiting = self.waiting | {client}
                 self._promise_again()
+                self._weigh(client, self.algorithm.weights(state, self.ledger.enrolled))
         return state
+
+    def _weigh(self, client: int, weights: Mapping[int, float]) -> None:
+        """Say that a client that joined late reports more than the rule tolerates of one client, if it does."""
+        heaviest = weights.get(client, 0.0) >= max(weights.values(), default=0.0)
+        if heaviest and (why := outweighs(self.algorithm, weights)):
+            self.remarks = (*self.remarks, f"After client {client} has joined: {why}")
 
     def _check_join(self, client: int) -> None:
         """Raise `InfeasibleError` if a client cannot be enrolled, whatever size it reports."""

@@ -216,6 +216,21 @@ def reported(algorithm: Algorithm[Any], sizes: Sizes, whole: Pool) -> Iterator[s
     )
 
 
+def outweighs(algorithm: Algorithm[Any], weights: Mapping[int, float]) -> str:
+    """Return that one client holds more of the weight than the rule tolerates, by what clients report; "" if none does.
+
+    Args:
+        algorithm: that of the run.
+        weights: of the clients that take part.
+    """
+    if not isinstance(preprocess_of(algorithm), AsReported):
+        return ""
+    sizes = {client: round(weight) for client, weight in weights.items()}
+    setting = Setting(len(sizes), sizes)
+    whole = _whole(algorithm, algorithm.pools(setting), setting)
+    return next(reported(algorithm, sizes, whole)) if _fewest(algorithm, sizes, whole) == 1 else ""
+
+
 def _population(preprocess: Truncate, sizes: Sizes, whole: Pool, drawn: int | None, *, lossy: bool) -> Iterator[str]:
     """Yield what is not guaranteed of the sets of clients that are aggregated, where U* is that of all clients."""
     n, most = len(sizes), preprocess.alpha_star
