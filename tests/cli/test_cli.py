@@ -371,7 +371,7 @@ def test_a_damaged_checkpoint_is_named_with_the_remedy(capsys, tmp_path, damage)
 
 
 def test_a_run_that_is_stopped_before_its_first_step(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("phalanx.runs.session.Federation", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("phalanx.runs.session.Federation", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     status, _, err = phalanx(capsys, "run --folder here")
     assert (status, err) == (130, "\nStopped.\n")
     assert not (tmp_path / "here").exists()

@@ -95,8 +95,8 @@ def test_no_two_classes_share_a_name():
         ({"A": {"x": 1}}, "A.y is gone: restore it, or raise FORM"),
         ({}, "A is gone: restore it, or raise FORM"),
         ({"A": {"x": 1, "y": "<required>", "z": "<required>"}}, "A.z is required, and new: restore it, or raise FORM"),
-        ({"A": {"x": 1, "y": "<required>", "z": None}}, "A.z is new: run `python"),
-        ({"A": {"x": 1, "y": "<required>"}, "B": {}}, "B is new: run `python"),
+        ({"A": {"x": 1, "y": "<required>", "z": None}}, "A.z is new: run `make generated`"),
+        ({"A": {"x": 1, "y": "<required>"}, "B": {}}, "B is new: run `make generated`"),
     ],
 )
 def test_changes_and_additions_are_named_with_what_to_do(after, what):

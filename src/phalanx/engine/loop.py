@@ -458,14 +458,9 @@ class ServerLoop(Generic[S]):
                 self.ledger.enroll({client})
                 self.waiting = self.waiting | {client}
                 self._promise_again()
-                self._weigh(client, self.algorithm.weights(state, self.ledger.enrolled))
+                if why := outweighs(self.algorithm, state, client, self.ledger.enrolled):
+                    self.remarks = (*self.remarks, f"After client {client} has joined: {why}")
         return state
-
-    def _weigh(self, client: int, weights: Mapping[int, float]) -> None:
-        """Say that a client that joined late reports more than the rule tolerates of one client, if it does."""
-        heaviest = weights.get(client, 0.0) >= max(weights.values(), default=0.0)
-        if heaviest and (why := outweighs(self.algorithm, weights)):
-            self.remarks = (*self.remarks, f"After client {client} has joined: {why}")
 
     def _check_join(self, client: int) -> None:
         """Raise `InfeasibleError` if a client cannot be enrolled, whatever size it reports."""

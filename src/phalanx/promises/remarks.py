@@ -2,7 +2,7 @@
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import ceil, floor
 from typing import Any, TypeVar
 
@@ -216,19 +216,22 @@ def reported(algorithm: Algorithm[Any], sizes: Sizes, whole: Pool) -> Iterator[s
     )
 
 
-def outweighs(algorithm: Algorithm[Any], weights: Mapping[int, float]) -> str:
-    """Return that one client holds more of the weight than the rule tolerates, by what clients report; "" if none does.
+def outweighs(algorithm: Algorithm[Any], state: Any, client: int, clients: Collection[int]) -> str:
+    """Return that a client holds more of the weight than the rule tolerates of one, by what it reports; else "".
 
     Args:
         algorithm: that of the run.
-        weights: of the clients that take part.
+        state: its state.
+        client: the client.
+        clients: those that take part, this one among them.
     """
     if not isinstance(preprocess_of(algorithm), AsReported):
         return ""
-    sizes = {client: round(weight) for client, weight in weights.items()}
+    sizes = {i: round(weight) for i, weight in algorithm.weights(state, clients).items()}
     setting = Setting(len(sizes), sizes)
     whole = _whole(algorithm, algorithm.pools(setting), setting)
-    return next(reported(algorithm, sizes, whole)) if _fewest(algorithm, sizes, whole) == 1 else ""
+    alone = _fewest(algorithm, sizes, whole) == 1 and sizes.get(client) == max(sizes.values())
+    return next(reported(algorithm, sizes, whole)) if alone else ""
 
 
 def _population(preprocess: Truncate, sizes: Sizes, whole: Pool, drawn: int | None, *, lossy: bool) -> Iterator[str]:

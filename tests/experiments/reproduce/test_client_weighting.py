@@ -8,6 +8,7 @@ from made import trace
 
 from papers.client_weighting import described, figure1, figure3, figure4, figure5, figure6, mnist, ties
 from papers.client_weighting.populations import described_sizes, program_sizes
+from phalanx.attacks.size import reported_size
 from phalanx.experiments.papers.experiment import Context, reproductions
 from phalanx.experiments.papers.output import flat
 from phalanx.experiments.store import Store
@@ -57,7 +58,7 @@ def test_exact_and_noisy_copies_differ_in_the_noise_alone():
         runs["exact / median"].identity
         == figure6.runs("quick", 0)["model negation, 10 % / median / truncated"].identity
     )
-    assert runs["noisy / median"].attack.reported_size(5) == 1_000_000
+    assert reported_size(runs["noisy / median"].attack, 5) == 1_000_000
 
 
 def test_the_populations():
