@@ -22,7 +22,7 @@ from phalanx.runs.files import replacing, target
 from phalanx.wording import shown
 
 STANDARD_INPUT = Path("-")
-CLIENT = ("client", "client_id", "id", "name")
+CLIENT = ("client", "client_id", "id", "name", "site")
 SIZE = ("size", "sizes", "reported", "declared", "examples", "num_examples", "n_examples", "samples", "num_samples",
         "n_samples", "n", "n_k", "count")  # fmt: skip
 MOST = 10**15  # examples; a larger size is a mistake
