@@ -4,7 +4,7 @@ python benchmarks/cheapest_part.py [--only momentum-digits ...] [--jobs 2] [--da
 
 "everything" is examples/everything.yaml; the others are compositions that `phalanx choose` offers.  Heart disease
 (docs/tutorials/heart) is that of four hospitals, each of which is divided into as many clients as the others; of
-Fashion-MNIST 10,000 examples are used, or 3,000.  A row: without attack, and under the attack that is worst for it of
+Fashion-MNIST 10,000 examples are used, or 1,500.  A row: without attack, and under the attack that is worst for it of
 three (for "everything" that of the example), the accuracy of the models that honest clients are served in the end, with
 half of its 95 % interval; the whole minus it under attack, with p of a paired t test by Holm for all pairs of rows;
 seconds of one process.  The seeds are others than those that the example was made with.
@@ -54,12 +54,12 @@ class Departments(Natural):
         return owners * each + rng.integers(each, size=len(owners))
 
 
-def data(examples: int) -> Mapping[str, Mapping[str, Any]]:
-    """Return the fields of a run for each data set."""
+def data(examples: int, width: int) -> Mapping[str, Mapping[str, Any]]:
+    """Return the fields of a run for each data set: of Fashion-MNIST, so many examples, and so wide a perceptron."""
     return {
         "digits": {"data": Digits()},
         "heart": {"data": HEART, "partition": Departments(), "model": MLP((64,))},
-        "fashion": {"data": FashionMNIST(limit=examples), "model": MLP((64,))},
+        "fashion": {"data": FashionMNIST(limit=examples), "model": MLP((width,))},
     }
 
 
@@ -204,11 +204,11 @@ SYSTEMS: Mapping[str, tuple[Mapping[str, Any], Rows]] = {
 def studies() -> Mapping[str, Study]:
     """Return the studies by name."""
     rare, found = Evaluation(every=10**6), dict[str, Study]()
-    for where, fields in data(10_000).items():
+    for where, fields in data(10_000, 64).items():
         base, name = replace(example(), evaluation=rare, **fields), f"everything-{where}"
         found[name] = Study(base, {"composition": everything()}, seeds=SEEDS, name=name)
     for system, (settings, rows) in SYSTEMS.items():
-        for where, fields in data(3_000).items():
+        for where, fields in data(1_500, 32).items():
             base, name = Run(**{"evaluation": rare, **settings, **fields}), f"{system}-{where}"
             found[name] = Study(base, {"composition": rows, "attack": ATTACKS}, seeds=SEEDS, name=name)
     return found
