@@ -141,6 +141,7 @@ def test_toy_problems_are_easy_for_each_cluster_and_for_no_line(problem):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Clients hold 40 examples")
 def test_toys_are_learned_by_two_models_and_not_by_one():
     runs = figure3.runs("quick", 0)
     short = {name: replace(run, until=replace(run.until, steps=30)) for name, run in runs.items()}

@@ -16,7 +16,7 @@ from phalanx.experiments.papers.manifest import Manifest
 from phalanx.experiments.papers.verify import conditions, differences, stored
 from phalanx.experiments.store import PACKED, Store
 from phalanx.experiments.trace import Trace
-from phalanx.runs.engine_choice import with_engine
+from phalanx.runs.engine_choice import named, with_engine
 from phalanx.runs.provenance import NUMERICS, counts_as
 from phalanx.runs.session import simulate
 
@@ -123,7 +123,7 @@ def test_cheap_records_come_out_again():
     assert len(drawn) >= EACH
     for one in drawn:
         with warnings.catch_warnings(action="ignore"):  # of what the paper's settings do not promise
-            again = Trace.of(one.plan, simulate(one.plan, data_dir=DATA))
+            again = Trace.of(one.plan, simulate(named(one.plan), data_dir=DATA))
         same_processor = one.trace.provenance.processor == again.provenance.processor
         if same_processor and not conditions(one.trace, again):
             largest = max(differences(one.trace, again).values(), default=0.0)
