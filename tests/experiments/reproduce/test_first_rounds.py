@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from phalanx import Until, simulate
-from phalanx.attacks.attack import HOOKS
 from phalanx.data import MNIST, Dataset, FashionMNIST
 from phalanx.data.sources import Source
 from phalanx.experiments.papers.experiment import reproductions
@@ -46,23 +45,30 @@ class Noise(Source):
 
 
 @cache
-def runs():
-    """Ten runs of the papers on small grey images, each with as many parts as can be that those before lack.
+def every():
+    """The runs of the papers on small grey images, by name.
 
     Those of RFFL are compiled, as the records at its size are.
     """
-    every = {}
-    for paper, found in reproductions().items():
-        for name, experiment in found.experiments.items():
+    found = {}
+    for paper, reproduction in reproductions().items():
+        for name, experiment in reproduction.experiments.items():
             for cell, plan in experiment.exhibit.runs("paper", 0).items():
                 if isinstance(plan.data, (MNIST, FashionMNIST)):
-                    every[f"{paper} {name}: {cell}"] = with_engine(plan, "compiled") if paper == "rffl" else named(plan)
-    held, chosen = frozenset(base.__name__ for base in HOOKS.values()), {}  # bases of attacks do nothing themselves
-    used = {name: parts(plan) for name, plan in every.items()}
+                    found[f"{paper} {name}: {cell}"] = with_engine(plan, "compiled") if paper == "rffl" else named(plan)
+    return found
+
+
+def runs():
+    """The ten runs that are stored; to begin with, each has as many parts as can be that those before lack."""
+    if STORED.exists():
+        return {name: every()[name] for name in stored()[0]["losses"]}
+    held, chosen = frozenset[str](), {}
+    used = {name: parts(plan) for name, plan in every().items()}
     for _ in range(RUNS):
         name = max(used, key=lambda name: len(used[name] - held))
         held |= used[name]
-        chosen[name] = every[name]
+        chosen[name] = every()[name]
     return chosen
 
 
