@@ -35,6 +35,7 @@ from phalanx.training import Evaluation
 from phalanx.weighting import Ignore, Truncate
 
 SEEDS = range(10, 20)
+IGNORE = Ignore()
 ATTACKS = {"none": None, "SignFlip": SignFlip(), "ALIE": ALIE(), "InnerProduct": InnerProduct()}
 HEART = CSV(
     str(EXAMPLE.parents[1] / "docs/tutorials/heart/*.csv"), label="target", missing=("?",), impute="indicator",
@@ -95,7 +96,7 @@ MIXED, TRIMMED = NearestNeighborMixing(F), TrimmedMean(F / N)
 BOUND, BOUND_OF_FEW = Truncate(F / N, 0.3, scope="subset"), Truncate(F / N, 0.45, scope="subset")
 
 
-def fedavg(rule: Aggregator, preprocess: Any = Ignore()) -> FedAvg:
+def fedavg(rule: Aggregator, preprocess: Any = IGNORE) -> FedAvg:
     """Return FedAvg with a rule."""
     return FedAvg(aggregate=rule, preprocess=preprocess)
 
@@ -104,7 +105,7 @@ def momentum() -> Rows:
     """Return the parts of a trimmed mean of clipped and mixed momenta, in rounds."""
     clip = AdaptiveClip(F)
 
-    def of(rule: Aggregator, preprocess: Any = Ignore()) -> Mapping[str, Any]:
+    def of(rule: Aggregator, preprocess: Any = IGNORE) -> Mapping[str, Any]:
         return {"algorithm": WorkerMomentum(fedavg(rule, preprocess), 0.9)}
 
     return {
@@ -146,7 +147,7 @@ def groups() -> Rows:
 def arrivals() -> Rows:
     """Return the parts of a trimmed mean of the first answers, mixed with their neighbours."""
 
-    def of(rule: Aggregator, preprocess: Any = Ignore()) -> Mapping[str, Any]:
+    def of(rule: Aggregator, preprocess: Any = IGNORE) -> Mapping[str, Any]:
         return {"algorithm": Quorum(fedavg(rule, preprocess), N - F)}
 
     few = TrimmedMean(F / (N - F))
@@ -189,7 +190,9 @@ def groups_of_arrivals() -> Rows:
     }
 
 
-ROUNDS: Mapping[str, Any] = {"clients": N, "attack": SignFlip(), "byzantine": F, "partition": Dirichlet(0.5), "until": Until(20)}
+ROUNDS: Mapping[str, Any] = {
+    "clients": N, "attack": SignFlip(), "byzantine": F, "partition": Dirichlet(0.5), "until": Until(20),
+}  # fmt: skip
 ARRIVALS: Mapping[str, Any] = ROUNDS | {"latency": Lognormal(), "until": Until(seconds=20)}
 GROUPS: Mapping[str, Any] = {"clients": N_GROUPS, "byzantine": F_GROUPS, "groups": PermutedLabels(2)}
 SYSTEMS: Mapping[str, tuple[Mapping[str, Any], Rows]] = {
@@ -216,10 +219,10 @@ def studies() -> Mapping[str, Study]:
 
 def outcomes(results: Results, name: str) -> tuple[str, str, dict[int, float]]:
     """Return, of a composition, the accuracy without attack, the worst attack, and the accuracies by seed under it."""
-    attacks = results.axes.get("attack", ())
+    attacks = {attack: {"attack": attack} for attack in results.axes.get("attack", ())} or {"of the example": {}}
+    runs = {attack: results.where({"composition": name} | at) for attack, at in attacks.items()}
     found = {
-        attack: {row.trace.seed: row.value("received_accuracy") or 0.0 for row in results.where({"composition": name} | at)}
-        for attack, at in ([(a, {"attack": a}) for a in attacks] or [("of the example", {})])
+        attack: {row.trace.seed: row.value("received_accuracy") or 0.0 for row in rows} for attack, rows in runs.items()
     }
     clean = found.pop("none", None)
     worst = min(found, key=lambda attack: fmean(found[attack].values()))
