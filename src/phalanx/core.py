@@ -330,6 +330,24 @@ class Pace(NamedTuple):
     momentum: float
 
 
+class GroupSearch(NamedTuple):
+    """How an algorithm looks for groups of clients that learn different things, and where it was measured to find them.
+
+    Args:
+        by: its name.
+        least: smallest group that it finds.
+        turns: number of updates of each client before it looks.
+        found: in how many measured seeds it found all groups, by the number of examples a client.
+        in_part: the same where a part of the clients takes part in each round; "" if those make no difference.
+    """
+
+    by: str
+    least: int
+    turns: int
+    found: str
+    in_part: str = ""
+
+
 class Traits(NamedTuple):
     """What an algorithm declares: a value, which the engine reads, and which a wrapper changes by `_replace`.
 
@@ -346,6 +364,7 @@ class Traits(NamedTuple):
         corrects: the client role changes gradients.
         keeps: what the client role reads of a client's local state: nothing, then clients with equal downloads have
             equal parameters; its memory; or also what its last training started from and gave.
+        groups: how it looks for groups of clients; None: it does not.
     """
 
     synchronous: bool = True
@@ -358,6 +377,7 @@ class Traits(NamedTuple):
     pace: Pace | None = None
     corrects: bool = False
     keeps: Keeps = "nothing"
+    groups: GroupSearch | None = None
 
     @property
     def needs_reference(self) -> bool:

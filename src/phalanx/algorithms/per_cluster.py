@@ -43,7 +43,18 @@ from phalanx.algorithms.rounds import UNBOUNDED, drift
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.clustering.division import Division, Indices, divide
 from phalanx.clustering.tree import Tree
-from phalanx.core import Algorithm, Download, InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
+from phalanx.core import (
+    Algorithm,
+    Download,
+    GroupSearch,
+    InfeasibleError,
+    Pool,
+    Setting,
+    Traits,
+    Updates,
+    Vector,
+    Verdict,
+)
 from phalanx.fields import PositiveInt
 from phalanx.numerics.linalg import cosine_similarity, direction
 from phalanx.promises.remarks import innermost
@@ -51,6 +62,13 @@ from phalanx.weighting import Truncate
 from phalanx.wording import plural
 
 OLDEST = 1024  # steps of a cluster in which a late answer is recognised as late; older ones are as old as that
+
+FOUND = (  # benchmarks/groups_found.py, with 90 to 180 examples a client, 48 to 72, and 24
+    "all of 20 seeds with 90 examples a client or more, in 18 to 20 with 48 to 72, in none with 24"
+)
+FOUND_IN_PART = (  # benchmarks/clustered_absence.py --only digits
+    "with a fifth of 60 in each, on MNIST in groups of digits, it found all of them in 4 of 20 seeds, ClusteredFL in 19"
+)
 
 
 class Cluster(NamedTuple):
@@ -162,7 +180,9 @@ class PerCluster(Wrapper):
     def traits(self) -> Traits:
         """See `Algorithm`: it shows the tree, what was seen of each cluster, and reputations where there are some."""
         own, inner = ("clusters", "parents", "born", "newcomers", "separation"), super().traits
-        return inner._replace(observed=(*own, *(name for name in ("reputation", "quota") if name in inner.observed)))
+        shown = (*own, *(name for name in ("reputation", "quota") if name in inner.observed))
+        search = GroupSearch("PerCluster", self.min_part_size, self.min_turns, FOUND, FOUND_IN_PART)
+        return inner._replace(observed=shown, groups=search)
 
     # Role: server
 

@@ -13,7 +13,7 @@ from phalanx.aggregators import Aggregator, Choice
 from phalanx.core import Matrix, TooFewError, Vector, Weights
 from phalanx.wording import plural
 
-BrokenPromise = Literal["hold", "unweighted", "remark"]  # what becomes of an aggregation that breaks the promise
+BrokenPromise = Literal["hold", "unweighted", "remark"]  # treatment of an aggregation that breaks the promise
 Owners = Sequence[int | Collection[int]]  # of each row, the client or the clients that it comes from
 
 
@@ -40,7 +40,7 @@ class PromiseWatch:
         f: number of clients, any, that are compared with what the rule tolerates.
         shares: receives the largest share of the weight that f clients hold, for each call that is done.
         broken: receives why, for each call that breaks the promise.
-        then: what becomes of such a call: it is not done ("hold"), done with equal weights ("unweighted") or as it is
+        then: treatment of such a call: it is not done ("hold"), done with equal weights ("unweighted") or as it is
             ("remark").
     """
 

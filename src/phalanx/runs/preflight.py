@@ -7,8 +7,7 @@ import json
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from phalanx.algorithms import ClusteredFL, PerCluster
-from phalanx.core import Algorithm, InfeasibleError
+from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Uniform
 from phalanx.data.findings import Finding, clipped, unseen
 from phalanx.runs.plan import Run
@@ -18,13 +17,6 @@ from phalanx.training.vector import FlatModule
 from phalanx.wording import plural
 
 ENOUGH = 89  # examples a client, from which on groups are found: benchmarks/groups_found.py, where 16 hold 1,438
-FOUND: Mapping[type, str] = {  # with 90 to 180 examples a client, 48 to 72, and 24
-    PerCluster: "all of 20 seeds with 90 examples a client or more, in 18 to 20 with 48 to 72, in none with 24",
-    ClusteredFL: "14 to 20 of 20 seeds with 90 examples a client or more, in 7 to 20 with 48 to 72, in none with 24",
-}
-DRAWN = (  # benchmarks/clustered_absence.py --only digits
-    "with a fifth of 60 in each, on MNIST in groups of digits, it found all of them in 4 of 20 seeds, ClusteredFL in 19"
-)
 ACCEPTED = " (accepted)"  # ends the sentence of an accepted error
 
 
@@ -92,28 +84,24 @@ def _labels(train: Dataset, test: Dataset) -> Iterator[Finding]:
 
 def _groups(plan: Run, examples: int) -> Iterator[Finding]:
     """Yield why groups of clients may not be found, where an algorithm looks for some that the clients can have."""
-    part: object = plan.algorithm
-    while not isinstance(part, PerCluster | ClusteredFL) and isinstance(part, Algorithm):
-        part = getattr(part, "algorithm", None)
-    if not isinstance(part, PerCluster | ClusteredFL) or (plan.groups is None and isinstance(plan.partition, Uniform)):
+    search, rounds = plan.algorithm.traits.groups, plan.algorithm.traits.synchronous
+    if search is None or (plan.groups is None and isinstance(plan.partition, Uniform)):
         return
-    name, least = type(part).__name__, part.min_part_size
-    if (smallest := plan.clients // (plan.groups.number if plan.groups is not None else 2)) < least:
-        why = f"{name} finds no group of fewer than {plural(least, 'client')}, and there are groups of {smallest}."
-        yield Finding("groups", "size", f"{why} Set min_part_size to {smallest} or less.", error=False)
+    look, may = "Look at the clusters at the end.", f"{search.by} may not find their groups"
+    if (smallest := plan.clients // (plan.groups.number if plan.groups is not None else 2)) < search.least:
+        why = f"{search.by} finds no group of fewer than {plural(search.least, 'client')}"
+        remedy = f"and there are groups of {smallest}. Set min_part_size to {smallest} or less."
+        yield Finding("groups", "size", f"{why}, {remedy}", error=False)
     if (each := examples / plan.clients) < ENOUGH:
-        why = f"Clients hold {each:.0f} examples on average, and {name} may not find their groups"
-        found = f"on digits it found groups in {FOUND[type(part)]}"
-        yield Finding("groups", "examples", f"{why}: {found}. Look at the clusters at the end.", error=False)
-    if isinstance(part, PerCluster) and plan.algorithm.traits.synchronous and plan.participation < 1:
-        why = f"Not all clients take part in a round, and {name} may not find their groups: {DRAWN}"
-        yield Finding("groups", "participation", f"{why}. Look at the clusters at the end.", error=False)
-    steps, turns = plan.until.limit, getattr(part, "min_turns", 0)
-    if plan.algorithm.traits.synchronous and steps is not None and (sent := steps * plan.participation) < turns:
-        why = f"{name} divides no cluster before its clients have sent {turns} updates each"
-        yield Finding(
-            "groups", "turns", f"{why}, and {plural(steps, 'round')} bring {sent:.3g}. Lower min_turns.", error=False
-        )
+        why = f"Clients hold {each:.0f} examples on average, and {may}: on digits it found groups in {search.found}"
+        yield Finding("groups", "examples", f"{why}. {look}", error=False)
+    if search.in_part and rounds and plan.participation < 1:
+        why = f"Not all clients take part in a round, and {may}: {search.in_part}"
+        yield Finding("groups", "participation", f"{why}. {look}", error=False)
+    if rounds and plan.until.limit is not None and (sent := plan.until.limit * plan.participation) < search.turns:
+        why = f"{search.by} divides no cluster before its clients have sent {search.turns} updates each"
+        remedy = f"and {plural(plan.until.limit, 'round')} bring {sent:.3g}. Lower min_turns."
+        yield Finding("groups", "turns", f"{why}, {remedy}", error=False)
 
 
 def _metrics(task: Task, test: Dataset) -> Iterator[Finding]:
