@@ -74,6 +74,18 @@ def test_a_method_whose_tuning_runs_are_all_left_out_has_no_setting():
         study.tuned(Results("trial", {n: tuple(v) for n, v in study.trial.axes.items()}, []))
 
 
+def test_each_value_of_an_option_is_judged_whether_it_is_drawn_or_not():
+    """Of 40 settings three are drawn, and -1 is in none of them."""
+    rates = {"training.lr": [0.001 * k for k in range(1, 40)] + [-1.0]}
+    tuning = Tuning("algorithm.aggregate", {"all": rates}, 3, (50,))
+    assert not any("-1" in name for name in tuning.candidates("mean"))
+    with pytest.raises(InfeasibleError, match=r"tuning\.options of mean, training\.lr -1\.0: lr must be"):
+        replace(STUDY, tuning=tuning)
+    wrong = Tuning("algorithm.aggregate", {"all": {"training.speed": [1.0, 2.0, 3.0]}}, 3, (50,))
+    with pytest.raises(InfeasibleError, match="has no field speed"):
+        replace(STUDY, tuning=wrong)
+
+
 def test_a_study_is_not_evaluated_before_its_tuning_is_complete():
     with pytest.raises(InfeasibleError, match="2 tuning runs without a record"):
         STUDY.tuned(Results("trial", {}, [], missing=2))

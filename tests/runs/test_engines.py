@@ -7,12 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from phalanx import Run, Until, simulate
+from phalanx import Run, Study, Until, simulate
 from phalanx.algorithms import SCAFFOLD, FedAsync
 from phalanx.attacks import Neurotoxin
 from phalanx.core import InfeasibleError
 from phalanx.experiments.carrying_out import Means, carried_out
-from phalanx.experiments.trace import Trace
+from phalanx.experiments.papers.experiment import reproductions
+from phalanx.experiments.papers.manifest import Page
+from phalanx.experiments.papers.needed import Needed
+from phalanx.experiments.store import Store
 from phalanx.models import MLP, GivenModule
 from phalanx.runs import engine_choice
 from phalanx.runs.canonical import canonical, configuration
@@ -193,9 +196,32 @@ def test_a_run_that_goes_on_keeps_the_engine_that_it_began_with(monkeypatch, tmp
     assert other.engine != began, "nothing that can be read was begun"
 
 
-def test_a_study_trains_by_the_loop_where_no_engine_is_named(monkeypatch, tmp_path):
-    """So that the record is found by the identity of the cell."""
-    monkeypatch.setattr(engine_choice, "WORK", 0.0)
-    outcome = carried_out(SMALL, tmp_path, Means(), lambda _: None)
-    assert (outcome.trace.identity, outcome.trace.provenance.engine) == (SMALL.identity, "loop")
-    assert outcome.trace.curves == Trace.of(SMALL, simulate(with_engine(SMALL, "loop"))).curves
+def test_what_papers_need_is_done_by_the_loop_where_no_engine_is_named():
+    """Their records are stored under its identity, and are computed again to the bit."""
+    figure = reproductions()["clustered-fl"].experiments["figure6"]
+    needed = Needed.by([figure], "quick", {figure.name: Page.of(1)})
+    assert needed.plans
+    assert all(plan.training.base.engine == "loop" and plan.identity == i for i, plan in needed.plans.items())
+
+
+@pytest.mark.slow
+def test_a_study_has_the_engines_of_the_rule_and_finds_its_records_again(tmp_path):
+    """Runs until a time count as much work; those of two rounds do not."""
+    grid = {"end": {"steps": {"until": Until(2)}, "time": {"until": Until(seconds=2.0)}}}
+    study = Study(replace(SMALL, algorithm=FedAsync()), grid, seeds=1)
+    done = study.run(tmp_path)
+    engines = {row.labels["end"]: row.trace.provenance.engine for row in done.rows}
+    assert engines == {"steps": "loop", "time": "compiled"}
+    short, timed = (one.plan for one in study.planned)
+    assert [row.trace.identity for row in done.rows] == [short.identity, with_engine(timed, "compiled").identity]
+    again = study.results(tmp_path)
+    assert (again.rows, again.missing) == (done.rows, 0)
+    assert study.cost(tmp_path).done == 2
+
+
+@pytest.mark.parametrize("kept", TRAINERS)
+def test_a_study_keeps_a_record_by_another_engine_than_that_of_the_rule(tmp_path, kept):
+    plan = with_engine(SMALL, kept)
+    Store(tmp_path).keep(carried_out(plan, None, Means(), lambda _: None).trace)
+    (row,) = Study(SMALL, {}, seeds=1).results(tmp_path).rows
+    assert (row.trace.identity, row.trace.provenance.engine) == (plan.identity, kept)

@@ -37,7 +37,7 @@ from phalanx.experiments.papers.experiment import (
     reproductions,
 )
 from phalanx.experiments.papers.manifest import Manifest, Page
-from phalanx.experiments.papers.needed import Form, Needed, Traces, as_it_is
+from phalanx.experiments.papers.needed import Form, Needed, Traces
 from phalanx.experiments.papers.output import flat
 from phalanx.experiments.papers.rendering import Rendering
 from phalanx.experiments.papers.scoreboard import Shown, write_scoreboard
@@ -50,6 +50,7 @@ from phalanx.experiments.shown.text import terminal_table
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
 from phalanx.report.words import duration
+from phalanx.runs import engine_choice
 from phalanx.runs.engine_choice import with_engine
 from phalanx.runs.federation import can_begin
 from phalanx.runs.lock import exclusive
@@ -272,7 +273,7 @@ def _form(options: ReproduceOptions, store: Store, *, trains: bool) -> Form:
     """Return what gives a run the engine of the options, if it has it; if nothing trains, if that has a record."""
     engine = cast("Engine | None", options.engine)
     if engine is None:
-        return as_it_is
+        return engine_choice.named
     known = dict[str, bool]()  # whether runs can have it, by what decides
 
     def form(plan: Run) -> Run:

@@ -21,7 +21,7 @@ from phalanx.pool import Done, Failed, Given, Requeued, WorkerPool, WorkerReport
 from phalanx.processes import Processes
 from phalanx.runs.canonical import digest
 from phalanx.runs.checkpoint import Checkpoint
-from phalanx.runs.engine_choice import named
+from phalanx.runs.engine_choice import done_as, possible
 from phalanx.runs.plan import Run
 from phalanx.runs.session import DiskFullError, simulate
 
@@ -126,7 +126,7 @@ def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[Run
     warnings.showwarning = report.show  # type: ignore[assignment]
     try:
         record = simulate(
-            named(plan),  # a store knows runs by identities, which are those of the loop where no engine is named
+            plan,
             folder=folder,
             data_dir=means.data_dir,
             device=means.device,
@@ -134,7 +134,7 @@ def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[Run
             checkpoint=Checkpoint(resume=means.resume),
             models=None,
         )
-        return outcome(Trace.of(plan, record, means.measures), kept=True)
+        return outcome(Trace.of(done_as(plan, record.summary.identity), record, means.measures), kept=True)
     except (BrokenPipeError, ConnectionResetError):  # nobody waits for the run any more
         raise
     except Exception as error:  # if one run fails, the others go on
@@ -268,19 +268,27 @@ class Carrier:
             self._workers = self._stack.enter_context(self._start())
         self.display.expect({plan.identity: name for name, plan in plans.items()})
         out = dict[str, Trace]()
-        for event in self._workers.events(list(plans.values())):
+        every = list(plans.values())
+        for event in self._workers.events(every):
             self.display.show(event)
             if isinstance(event, Ended):
-                out[event.trace.identity] = event.trace
+                out[every[event.run].identity] = event.trace
         self._made |= out
         return out
 
 
 def stored(planned: Sequence[Planned], store: Records, measured: Collection[str] = ()) -> dict[str, Trace]:
-    """Return the traces of runs, by identity, as far as there are any that can be used, with figures of these names."""
-    plans = {one.plan.identity: one.plan for one in planned}
-    found = {identity: store.find(plan)[0] for identity, plan in plans.items()}
-    return {identity: one for identity, one in found.items() if one is not None and {*measured} <= one.measured.keys()}
+    """Return the traces of runs, as far as there are any that can be used, with figures of these names.
+
+    They are by the identities of the runs as they are planned, also where an engine has been chosen by rule.
+    """
+    found = dict[str, Trace]()
+    for plan in {one.plan.identity: one.plan for one in planned}.values():
+        for form in possible(plan):
+            if (trace := store.find(form)[0]) is not None and {*measured} <= trace.measured.keys():
+                found[plan.identity] = trace
+                break
+    return found
 
 
 def load(plans: Sequence[Run], data_dir: Path | None) -> None:

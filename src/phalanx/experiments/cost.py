@@ -14,7 +14,6 @@ from phalanx.experiments.grid import Planned
 from phalanx.experiments.store import Store
 from phalanx.report.words import duration
 from phalanx.runs.canonical import digest
-from phalanx.runs.engine_choice import named
 from phalanx.runs.plan import Run
 from phalanx.runs.session import simulate
 from phalanx.wording import plural
@@ -98,7 +97,7 @@ def _timed(plan: Run, data_dir: Path | None) -> float | None:
 
     try:
         with warnings.catch_warnings(action="ignore"):
-            simulate(named(plan), data_dir=data_dir, observers=[observer], models=None)
+            simulate(plan, data_dir=data_dir, observers=[observer], models=None)
     except (InfeasibleError, StalledError, ValueError):  # the run itself will say so
         return None
     moved = [mark for mark in marks if mark[0] > 0]

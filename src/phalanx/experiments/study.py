@@ -43,8 +43,7 @@ class Study(CheckedFields):
     """A comparison: a run, changed along axes, for some seeds.
 
     The same run is carried out once, whichever studies contain it: its record is stored under its identity.  Local
-    training that names no engine is done by the loop, as in the records that are stored; name one, in the base or on an
-    axis, for another.
+    training that names no engine gets one by rule, as by `simulate`; a run that has a record by another one keeps it.
 
     Args:
         base: the run that is changed.
@@ -109,7 +108,20 @@ class Study(CheckedFields):
             raise InfeasibleError("worst_of is an axis named attack. Rename the axis.")
         if self.tuning is not None:
             self.tuning.check(self.axes, seeds)
+            self._check_options(self.tuning)
             _ = self.trial
+
+    def _check_options(self, tuning: Tuning) -> None:
+        """Raise `InfeasibleError` if a method does not go with one of its options, also if that is not drawn."""
+        cells = dict[str, GridCell]()
+        for cell in () if self.leave_out else self._cells():
+            cells.setdefault(cell.labels[tuning.axis], cell)
+        for method, cell in cells.items():
+            for path, value in tuning.values(method):
+                try:
+                    applied(self.base, {**cell.settings, path: value})
+                except InfeasibleError as error:
+                    raise InfeasibleError(f"tuning.options of {method}, {path} {shown(str(value))}: {error}") from error
 
     @cached_property
     def trial(self) -> "Study":

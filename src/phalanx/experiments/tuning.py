@@ -80,9 +80,16 @@ class Tuning(CheckedFields):
                     "Give it more options, or all fewer settings."
                 )
 
+    def _options(self, method: str) -> Mapping[str, Sequence[Any]]:
+        return self.options.get(method, self.options.get(EVERY, {}))
+
     def _combinations(self, method: str) -> Iterator[dict[str, Any]]:
-        options = self.options.get(method, self.options.get(EVERY, {}))
+        options = self._options(method)
         return (dict(zip(options, values, strict=True)) for values in itertools.product(*options.values()))
+
+    def values(self, method: str) -> Iterator[tuple[str, Any]]:
+        """Yield each option of a method with each of its values."""
+        return ((path, value) for path, values in self._options(method).items() for value in values)
 
     def candidates(self, method: str) -> dict[str, Settings]:
         """Return the settings of a method, by name."""

@@ -37,6 +37,17 @@ def named(plan: Run, engine: Engine = DEFAULT) -> Run:
     return replace(plan, training=_each_sgd(plan.training, lambda sgd: replace(sgd, engine=sgd.engine or engine)))
 
 
+def possible(plan: Run) -> list[Run]:
+    """Return the runs that a run can become by rule, compiled first; the run itself if it names its engine."""
+    loop = named(plan)
+    return [plan] if loop is plan else [named(plan, "compiled"), loop]
+
+
+def done_as(plan: Run, identity: str) -> Run:
+    """Return which of the runs that a run can become has this identity."""
+    return next(one for one in possible(plan) if one.identity == identity)
+
+
 def _each_sgd(training: LocalTraining, change: Callable[[LocalSGD], LocalSGD]) -> LocalTraining:
     """Return the training with each `LocalSGD` in it changed."""
     if isinstance(training, LocalSGD):

@@ -10,16 +10,12 @@ from phalanx.experiments.papers.experiment import CELL, Experiment, Scale
 from phalanx.experiments.papers.manifest import Page
 from phalanx.experiments.papers.writing import shortened
 from phalanx.experiments.trace import Trace
+from phalanx.runs.engine_choice import named
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS, commit_date, counts_as
 
 Traces = Mapping[str, Trace]  # by identity
-Form = Callable[[Run], Run]  # of an experiment's run, such as one by another engine
-
-
-def as_it_is(plan: Run) -> Run:
-    """Return the run."""
-    return plan
+Form = Callable[[Run], Run]  # of an experiment's run: with an engine, the loop where neither it nor a user names one
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class Needed:
 
     @classmethod
     def by(
-        cls, experiments: Sequence[Experiment], scale: Scale, pages: Mapping[str, Page], form: Form = as_it_is
+        cls, experiments: Sequence[Experiment], scale: Scale, pages: Mapping[str, Page], form: Form = named
     ) -> "Needed":
         """Return the runs that the pages of experiments need on a scale, each in some form."""
         out = cls(pages=pages)

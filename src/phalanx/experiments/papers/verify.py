@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from phalanx.experiments.papers.experiment import SCALES, Experiment, Scale
-from phalanx.experiments.papers.needed import Form, as_it_is
+from phalanx.experiments.papers.needed import Form
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
+from phalanx.runs.engine_choice import named
 from phalanx.runs.files import write
 from phalanx.runs.plan import Run
 
@@ -34,7 +35,7 @@ class Stored(NamedTuple):
     item: str  # experiment and scale
 
 
-def stored(experiments: Sequence[Experiment], store: Store, form: Form = as_it_is) -> Iterator[Stored]:
+def stored(experiments: Sequence[Experiment], store: Store, form: Form = named) -> Iterator[Stored]:
     """Yield the records of experiments, each once: by scale, those of seeds from 0 on, and of runs in some form."""
     seen = set[str]()
     for experiment, scale in itertools.product(experiments, SCALES):

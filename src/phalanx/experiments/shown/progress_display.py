@@ -38,7 +38,7 @@ class Display:
         terminal = self.console.is_terminal
         self._bars = Progress(*columns, console=self.console, disable=not terminal, transient=True)
         self._all = self._bars.add_task("All runs", total=self.total, note="")
-        self._tasks: dict[int, TaskID] = {}
+        self._tasks, self._begun_as = dict[int, TaskID](), dict[int, str]()
 
     @property
     def total(self) -> int:
@@ -66,7 +66,7 @@ class Display:
         """Show an event."""
         if isinstance(event, Began):
             self.shares[event.run] = 0.0
-            name = self.names[event.plan.identity]
+            self._begun_as[event.run] = name = self.names[event.plan.identity]
             self._tasks[event.run] = self._bars.add_task(name, total=1.0, note="")
         elif isinstance(event, Advanced):
             self.shares[event.run] = event.share
@@ -81,10 +81,11 @@ class Display:
     def _end(self, event: Ended) -> None:
         self.ended += 1
         self.shares.pop(event.run)
+        name = self._begun_as.pop(event.run)
         self._bars.remove_task(self._tasks.pop(event.run))
         printed = event.trace.failed or not self.console.is_terminal
         if printed if self.at_most is None else not event.kept:
-            line = f"{self.ended} of {self.total}: {self.names[event.trace.identity]}: {outcome(event.trace)}"
+            line = f"{self.ended} of {self.total}: {name}: {outcome(event.trace)}"
             self.console.print(escape(line + (f" ({left})" if (left := self.left()) else "")), soft_wrap=True)
 
     def note(self) -> str:
