@@ -3,7 +3,7 @@
 import inspect
 import pkgutil
 import re
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 
@@ -35,15 +35,13 @@ SETTINGS = {  # of classes that need some
 }
 
 
+@cache
 def subjects():
-    """All classes of the kinds that have a contract, as the packages of the library export them."""
-    for room in pkgutil.iter_modules(phalanx.__path__, "phalanx."):
-        if room.ispkg:
-            package = import_module(room.name)
-            for name in getattr(package, "__all__", ()):
-                kind = getattr(package, name)
-                if isinstance(kind, type) and issubclass(kind, (*KINDS,)) and not is_base(kind):
-                    yield kind
+    """All classes of the kinds that have a contract, as the packages of the library export them, each once."""
+    rooms = [import_module(room.name) for room in pkgutil.iter_modules(phalanx.__path__, "phalanx.") if room.ispkg]
+    exported = (getattr(package, name) for package in rooms for name in getattr(package, "__all__", ()))
+    kinds = (kind for kind in exported if isinstance(kind, type) and issubclass(kind, (*KINDS,)))
+    return tuple(dict.fromkeys(kind for kind in kinds if not is_base(kind)))
 
 
 def unexported() -> dict[ModuleType, list[type]]:
@@ -74,6 +72,6 @@ def excepted(kind):
 
 def lacking(base, known):
     """The classes of a kind that are none of these, and what makes each for m clients of which f are Byzantine."""
-    for kind in dict.fromkeys(subjects()):
+    for kind in subjects():
         if issubclass(kind, base) and kind not in known:
             yield kind, partial(made_for, kind, SETTINGS.get(kind.__name__, {}))
