@@ -1,5 +1,8 @@
 """Studies in YAML: what a newcomer writes, and what is wrong with it."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from phalanx.aggregators import Krum
@@ -85,3 +88,52 @@ def test_a_wrong_file_is_refused_in_a_sentence(tmp_path, capsys, monkeypatch, te
     assert message in said
     assert "Traceback" not in said
     assert not (tmp_path / "studies").exists()
+
+
+OWN_STUDY = '''
+from phalanx import Run, Study, Until
+from phalanx.models import MLP
+
+def lines(record):
+    return len(record.history)
+
+BASE = Run(clients=3, model=MLP((4,)), until=Until(2))
+RATES = Study(BASE, {"training.lr": [0.1, 0.2]}, seeds=1, name="rates", measures={"lines": lines})
+'''
+
+
+def test_a_study_of_a_python_file_is_carried_out_and_shown_with_its_own_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("rates_of_mine.py").write_text(OWN_STUDY)
+    assert main(["study", "rates_of_mine.py:RATES", "--estimate"]) == 0
+    assert "rates: 2 runs, 0 done" in capsys.readouterr().out
+    assert main(["study", "rates_of_mine.py:RATES"]) == 0
+    shown = capsys.readouterr().out
+    assert "lines, by training.lr" in shown
+    page = Path("studies/rates/study.md").read_text()
+    assert "Made by `phalanx study rates_of_mine.py:RATES`" in page
+    assert "| 0.1 | 3.0 |" in page.split("**lines, by training.lr**")[1].split("**")[0], page
+    assert main(["study", "rates_of_mine.py:RATES", "--no_training"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("not_there.py:RATES", "not_there.py:RATES: there is no file not_there.py."),
+        ("wrong_name.py", "wrong_name.py names no study. wrong_name.py has RATES. Write wrong_name.py:NAME."),
+        ("wrong_name.py:BASE", "wrong_name.py:BASE names no study. wrong_name.py has RATES."),
+        ("wrong_name.py:LATER", "wrong_name.py:LATER names no study. wrong_name.py has RATES."),
+        ("wrong-name.py:RATES", "wrong-name.py is no name of a module."),
+        ("ends_at_once.py:RATES", "ends_at_once.py cannot be imported: SystemExit: 3."),
+    ],
+)
+def test_what_is_no_study_of_a_python_file_is_refused_in_a_sentence(named, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "wrong_name", raising=False)
+    for name in ("wrong_name.py", "wrong-name.py"):
+        Path(name).write_text(OWN_STUDY)
+    Path("ends_at_once.py").write_text("raise SystemExit(3)")
+    assert main(["study", named, "--estimate"]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

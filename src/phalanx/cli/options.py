@@ -316,7 +316,8 @@ STUDY = "Compare runs along axes, for several seeds: carry out what is missing, 
 def study() -> Parser:
     """Return the parser of `phalanx study`."""
     parser = Parser("phalanx study", STUDY, missing="Name the file of a study, such as examples/study.yaml.")
-    parser.add_argument("file", type=path, help="A YAML file of base, grid, seeds and more; see docs/studies.md.")
+    help_ = "A YAML file of base, grid, seeds and more, or a study in Python, as my_file.py:STUDY; see docs/studies.md."
+    parser.add_argument("file", type=path, help=help_)
     help_ = "Runs at a time, each in a process of one thread. 1 if not given; with --ray one for each CPU that is free."
     parser.add_argument("--jobs", type=int, help=help_)
     help_ = "Carry out runs on a Ray cluster: auto for this machine's, local for one of its own, or HOST:PORT."

@@ -15,6 +15,7 @@ from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import read_study
 from phalanx.cli.workers import workers_of
+from phalanx.cli.written import parted
 from phalanx.core import InfeasibleError
 from phalanx.experiments.carrying_out import Means
 from phalanx.experiments.existing import compared
@@ -33,7 +34,7 @@ from phalanx.wording import plural, visible
 
 def study_command(options: Options, console: Console) -> int:
     """Carry out the runs of a study that have no record yet, and write its pages; return the exit status."""
-    study = read_study(options.file)
+    study = _study(options.file)
     folder = options.folder or study.folder
     _check(options, folder)
     where = data_dir(options.data_dir)
@@ -49,6 +50,23 @@ def study_command(options: Options, console: Console) -> int:
     if not results.rows:
         raise InfeasibleError(f"{folder} holds no record of the study. Leave out --no_training to make them.")
     return _show(results, folder, f"phalanx study {shlex.quote(str(options.file))}", console)
+
+
+def _study(named: Path) -> Study:
+    """Return the study of a YAML file, or that of a Python file, such as my_file.py:STUDY.
+
+    Raises:
+        InfeasibleError: there is none, or it is not feasible.
+        ConfigurationError: the YAML file cannot be read, or says what a study does not know.
+    """
+    if ".py" not in named.name:
+        return read_study(named)
+    file, module, name = parted(str(named), visible(str(named)))
+    found = getattr(module, name, None) if name else None
+    if not isinstance(found, Study):
+        there = ", ".join(key for key, value in vars(module).items() if isinstance(value, Study)) or "no study"
+        raise InfeasibleError(f"{visible(str(named))} names no study. {file} has {there}. Write {file}:NAME.")
+    return found
 
 
 def _check(options: Options, folder: Path) -> None:
@@ -70,7 +88,7 @@ def _train(study: Study, folder: Path, options: Options, console: Console) -> No
         KeyboardInterrupt: the user stopped it; its notes say what is kept.
     """
     store, where = Store(folder), data_dir(options.data_dir)
-    means = Means(where, options.device, resume=not options.again)
+    means = Means(where, options.device, resume=not options.again, measures=study.measures)
     workers = partial(workers_of, options.jobs, options.ray, store, means)
     how = {"data_dir": where, "device": options.device, "again": options.again, "console": console}
     try:
@@ -124,10 +142,7 @@ def _unsealed(folder: Path, traces: Sequence[Trace]) -> list[str]:
 def _show(results: Results, folder: Path, command: str, console: Console) -> int:
     """Print the tables, and write all files; return 1 if a run failed, else 0."""
     files = write(results, folder, command)
-    shown = [study_tables.estimates(results, "accuracy", at) for at in study_tables.panels(results)]
-    shown += [study_tables.estimates(results, "steps_to_target", at) for at in study_tables.panels(results)]
-    shown += [table for table in (study_tables.paired_tests(results), study_tables.costs(results)) if table is not None]
-    for table in shown:
+    for table in study_tables.tables(results):
         console.print(terminal_table(table))
         say(console, *table.notes)
     say(console, *results.notes)

@@ -1,8 +1,9 @@
-"""A class as a user writes it in an option: `TrimmedMean(beta=share)`, or `my_file.py:MyRule(f=f)`."""
+"""What a user names by its file: a class in an option, `my_file.py:MyRule(f=f)`, or a study, `my_file.py:STUDY`."""
 
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from phalanx.core import InfeasibleError
 from phalanx.trust import imported as import_said
@@ -28,6 +29,25 @@ def imported(text: str, said: str, kinds: tuple[type, ...], none: str) -> str:
     """
     if ".py" not in text:
         return text
+    file, module, inner = parted(text, said)
+    if not inner.partition("(")[0].isidentifier() or not hasattr(module, inner.partition("(")[0]):
+        own = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == file.stem]
+        known = [kind.__name__ for kind in own if issubclass(kind, kinds)]
+        there = f"It has {', '.join(known) if known else none}"
+        raise InfeasibleError(f"{said} names no class of {file}. {there}. Write {file}:CLASS(OPTIONS).")
+    return f"{file.stem}.{inner}"
+
+
+def parted(text: str, said: str) -> tuple[Path, ModuleType, str]:
+    """Return the file that a text such as my_file.py:NAME names, its module, which is imported, and the name.
+
+    Args:
+        text: of the user.
+        said: begins a message.
+
+    Raises:
+        InfeasibleError: there is no such file, or it cannot be imported.
+    """
     start, _, inner = text.partition(".py")
     file, inner = Path(f"{start}.py"), inner.removeprefix(":")
     if not file.is_file():
@@ -41,9 +61,4 @@ def imported(text: str, said: str, kinds: tuple[type, ...], none: str) -> str:
         raise InfeasibleError(f"{file} cannot be imported: {type(error).__name__}: {error}.") from error
     if module.__file__ is None or not file.samefile(module.__file__):
         raise InfeasibleError(f"Another module has the name {file.stem} already. Rename {file}.")
-    if not inner.partition("(")[0].isidentifier() or not hasattr(module, inner.partition("(")[0]):
-        own = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == file.stem]
-        known = [kind.__name__ for kind in own if issubclass(kind, kinds)]
-        there = f"It has {', '.join(known) if known else none}"
-        raise InfeasibleError(f"{said} names no class of {file}. {there}. Write {file}:CLASS(OPTIONS).")
-    return f"{file.stem}.{inner}"
+    return file, module, inner

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import yaml
 
-from phalanx.experiments.results import METRICS, Results, Row
+from phalanx.experiments.results import Results, Row
 from phalanx.experiments.shown import study_tables
 from phalanx.experiments.shown.plotting import save, styled
 from phalanx.experiments.shown.study_figures import Drawn, curve_figures, heat_map
@@ -118,8 +118,9 @@ def html(results: Results, drawn: Sequence[Drawn], command: str) -> str:
     """
     heads, body = runs(results)
     panels, widths = study_tables.panels(results), [one.figure.get_size_inches()[0] for one in drawn]
-    extra = [m for m in results.metrics if m not in METRICS]
-    further = [m for m in (*FURTHER, *extra) if any(results.estimate([row], m).n for row in results.rows)]
+    further = [
+        m for m in (*FURTHER, *study_tables.own(results)) if any(results.estimate([row], m).n for row in results.rows)
+    ]
     return filled(
         files("phalanx.experiments.shown").joinpath("study.html").read_text(encoding="utf-8"),
         title=results.name,
@@ -153,10 +154,7 @@ def markdown(results: Results, drawn: Sequence[Drawn], command: str) -> str:
     """Return the page as Markdown; the figures are files next to it.  Arguments as for `html`."""
     blocks = [f"# {results.name}", f"{', '.join(facts(results))}. Made by `{command}`."]
     blocks += ["\n".join(f"* {line}" for line in (*best(results), *results.notes))]
-    shown = [study_tables.estimates(results, "accuracy", at) for at in study_tables.panels(results)]
-    shown += [study_tables.estimates(results, "steps_to_target", at) for at in study_tables.panels(results)]
-    shown += [table for table in (study_tables.paired_tests(results), study_tables.costs(results)) if table is not None]
-    blocks += map(markdown_table, shown)
+    blocks += map(markdown_table, study_tables.tables(results))
     blocks += [f"![{one.caption}]({one.name}.svg)\n\n{one.caption}" for one in drawn]
     return "\n\n".join(blocks) + "\n"
 

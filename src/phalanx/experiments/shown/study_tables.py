@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from phalanx.experiments.results import Results
+from phalanx.experiments.results import METRICS, Results
 from phalanx.experiments.shown.text import Flat
 from phalanx.report.words import percent
 from phalanx.runs.files import write
@@ -27,6 +27,11 @@ def panels(results: Results) -> list[dict[str, str]]:
     every = [dict(zip(further, names, strict=True)) for names in itertools.product(*(results.axes[a] for a in further))]
     there = [at for at in every if results.where(at)]
     return there if len(there) <= PANELS else [{}]
+
+
+def own(results: Results) -> list[str]:
+    """Return the figures that not every study has: further metrics of the tasks, and measures that are numbers."""
+    return [name for name in results.metrics if name not in METRICS]
 
 
 def axes_of(results: Results) -> tuple[str, str | None]:
@@ -106,6 +111,14 @@ def costs(results: Results) -> Flat:
     notes = ["Means over all runs. Megabytes: 4 bytes a parameter of each update that reached the server."]
     columns = [axis, *(results.metrics[metric].title for metric in known)]
     return Flat("Costs", columns, rows, notes, [False, *[True] * len(known)])
+
+
+def tables(results: Results) -> list[Flat]:
+    """Return the tables of a page: accuracy, time to accuracy and the study's own figures; tests, and costs."""
+    figures = ("accuracy", "steps_to_target", *own(results))
+    shown = [estimates(results, figure, at) for figure in figures for at in panels(results)]
+    tests = paired_tests(results)
+    return [*shown, *([tests] if tests is not None else []), costs(results)]
 
 
 # CSV
