@@ -26,7 +26,9 @@ from phalanx.flower.codec import TaskMessage
 from phalanx.flower.demo import deal
 from phalanx.flower.identity import EnrolmentRequest, public_text
 from phalanx.models import MLP
-from phalanx.weighting import Ignore
+from phalanx.runs.card import promised
+from phalanx.runs.schema import PromiseRecord, StepRecord, to_json
+from phalanx.weighting import Ignore, Truncate
 
 
 @pytest.fixture
@@ -92,15 +94,26 @@ def free_port():
         return held.getsockname()[1]
 
 
-def test_it_says_what_a_run_promised_in_the_words_of_the_run(folder):
+def test_it_says_all_that_a_run_promises_in_the_words_of_its_card(folder):
     tiny = Run(clients=3, model=MLP(()), until=Until(1))
     runs = {name: simulate(replace(tiny, algorithm=FedAvg(rule, Ignore())), folder=folder / "runs" / name)
             for name, rule in (("mean", Mean()), ("median", Median()))}  # fmt: skip
-    said = {name: record.summary.promise.text[0] for name, record in runs.items()}
+    alpha = replace(tiny, algorithm=FedAvg(Median(), Truncate(0.4, 0.6)), clients=5)
+    with pytest.warns(UserWarning, match="alpha_star"):
+        runs["alpha"] = simulate(alpha, folder=folder / "runs" / "alpha")
+    said = {name: " ".join(promised(record.summary.promise, record.summary.remarks)) for name, record in runs.items()}
     findings = list(deployment_folder.at(folder))
     assert f"{folder}/runs/median: {said['median']}" in found(findings, "ok")
     assert f"{folder}/runs/mean: {said['mean']}" in found(findings, "warning")
-    (folder / "runs" / "mean" / "history.jsonl").write_text("nothing")
+    assert f"{folder}/runs/alpha: {said['alpha']}" in found(findings, "warning")
+    assert runs["alpha"].summary.remarks
+    late = folder / "runs" / "mean" / "history.jsonl"
+    changed = PromiseRecord(f=1, clients=3, text=("Tolerates any 1 of 3 clients.", "Accuracy is not promised."))
+    after = StepRecord(step=2, version=2, seconds=2.0, promise=changed, remarks=("Two have left.",), shares=(0.4,))
+    late.write_bytes(late.read_bytes() + to_json(after) + b'\n{"unfinished')
+    (what,) = [one for one in found(deployment_folder.at(folder), "ok") if "runs/mean" in one]
+    assert what.endswith("1 of 1 aggregations within the bound; largest share 0.4. Two have left.")
+    late.write_text("nothing\n")
     assert not any("runs/mean" in subject for _, subject, *_ in deployment_folder.at(folder))
 
 

@@ -16,7 +16,7 @@ from phalanx.flower import live
 from phalanx.flower.status import ClientStatus, RunStatus
 from phalanx.flower.watch_page import AGAIN, WatchPage
 from phalanx.runs.record import as_lines
-from phalanx.runs.schema import StepRecord, to_json
+from phalanx.runs.schema import PromiseRecord, StepRecord, to_json
 from phalanx.training.evaluation import Metrics
 
 HOSTILE = 'Ulm <script>alert(1)</script> & "co" \u202e\'<img src=x onerror=alert(2)>'
@@ -26,7 +26,7 @@ STATUS = RunStatus(
     step=3,
     version=3,
     seconds=9.0,
-    promise="Tolerates 1 attacker among 4 clients: the model stays within the honest updates.",
+    promise=PromiseRecord(f=1, clients=4, text=("Tolerates any 1 of 4 clients.", "Accuracy is not promised.")),
     notice="outage: 2 of 4 clients are silent; nobody is charged",
     clients={
         0: ClientStatus(name=HOSTILE, standing="here", slow="its answers take 41 s, 4.1 times the 10 s of others"),
@@ -89,7 +89,8 @@ def test_it_says_all_that_the_live_view_says_and_each_remedy_and_reason_in_full(
     assert "<code>phalanx export</code>" in (tmp_path / "page.html").read_text()
     assert re.search(r"used in step \d+, score ", page)
     for text in (
-        STATUS.promise, STATUS.notice, OUTLYING, "fallen: reports an accuracy of 40.0 % in step 3", "suspicious: 3",
+        *STATUS.promise.text, STATUS.notice, OUTLYING, "fallen: reports an accuracy of 40.0 % in step 3",
+        "suspicious: 3",
         "suspended until 2026-11-27T07:00:00Z: 3 strikes", "slow: its answers take 41 s", "Basel: suspended.",
         "no answer within 60 s", "63.0 %",
         *(live.REMEDIES[trouble].replace("`", "") for trouble in ("suspicious", "fallen", "suspended", "missing")),

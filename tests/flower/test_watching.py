@@ -38,7 +38,7 @@ from phalanx.flower.suspension import Standing, Suspension
 from phalanx.installation import installation
 from phalanx.runs.lock import LOCK, exclusive
 from phalanx.runs.record import Record, as_lines, read_step
-from phalanx.runs.schema import StepRecord, to_json
+from phalanx.runs.schema import PromiseRecord, StepRecord, to_json
 from phalanx.training.evaluation import Metrics
 from phalanx.weighting import AsReported
 
@@ -281,7 +281,8 @@ def test_without_a_terminal_the_promise_is_a_line_and_clients_are_not_missing_be
 ):
     monkeypatch.setattr(live, "LOOK", 0)
     missing, here = (ClientStatus(name="Lyon", standing=standing) for standing in ("missing", "here"))
-    told = [("waiting", "", missing), ("running", "Tolerates any 1 of 4 clients.", here)]
+    known = PromiseRecord(f=1, clients=4, text=("Tolerates any 1 of 4 clients.", "Accuracy is not promised."))
+    told = [("waiting", None, missing), ("running", known, here)]
     (tmp_path / "history.jsonl").write_bytes(b"")
 
     def over():
@@ -291,7 +292,7 @@ def test_without_a_terminal_the_promise_is_a_line_and_clients_are_not_missing_be
         return not told
 
     live.follow(tmp_path, Console(), over)
-    assert capsys.readouterr().out.splitlines() == ["Tolerates any 1 of 4 clients."]
+    assert capsys.readouterr().out.splitlines() == [" ".join(known.text)]
 
 
 def test_without_a_terminal_who_is_away_or_slow_is_named_with_the_time(tmp_path, monkeypatch, capsys):
@@ -707,7 +708,7 @@ def test_the_status_of_a_run_that_does_not_begin_has_the_seconds_of_the_wait(tmp
     known = live.status(tmp_path)
     assert known.phase == "not begun"
     assert 1.2 <= known.seconds < 60.0
-    assert known.promise == ""
+    assert known.promise is None
 
 
 def test_the_status_says_what_is_promised_and_what_is_wrong_at_the_moment(tmp_path):
@@ -718,7 +719,7 @@ def test_the_status_says_what_is_promised_and_what_is_wrong_at_the_moment(tmp_pa
 
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path / "state"))) as grid:
         coordinate(grid, coordinator(PLAN, folder=tmp_path, observers=[observer]))
-    assert {one.promise for one in seen} == {Record.load(tmp_path).summary.promise.text[0]}
+    assert {one.promise.text for one in seen} == {Record.load(tmp_path).summary.promise.text}
     with suppress(KeyboardInterrupt), InProcessGrid(at_nodes(honest(PLAN, tmp_path / "others"))) as grid:
         coordinate(grid, coordinator(PLAN, folder=tmp_path / "resumed", observers=[stop]))
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path / "others"))) as grid:
@@ -727,4 +728,4 @@ def test_the_status_says_what_is_promised_and_what_is_wrong_at_the_moment(tmp_pa
     outage = msgspec.structs.replace(seen[-1], notice="outage: 2 of 4 [bold]clients")
     text = shown(live.view(outage, HISTORY))
     assert "outage: 2 of 4 [bold]clients" in text
-    assert seen[-1].promise[:40] in text
+    assert seen[-1].promise.text[0][:40] in text

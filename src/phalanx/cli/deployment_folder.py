@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from phalanx.cli.diagnosis import Diagnosis, Level
 from phalanx.installation import installation
 from phalanx.reading import contents
+from phalanx.runs.card import promised
 from phalanx.runs.files import HISTORY
 from phalanx.runs.steps import read_step
+from phalanx.runs.summary import promise_in
 from phalanx.wording import plural
 
 SOON = 30  # days before its end from which on a certificate is warned of
@@ -76,14 +78,15 @@ def _held(folder: Path) -> Iterator[Diagnosis]:
 
 
 def _promised(path: Path) -> Iterator[Diagnosis]:
-    """Yield what a run promised at its start, by its history."""
+    """Yield what a run promises, with its audit so far and what it warned of, by its history."""
     try:
         with path.open("rb") as file:
-            promise = read_step(file.readline(LARGEST)).promise
+            promise, remarks = promise_in(read_step(line) for line in file if line.endswith(b"\n"))
     except (OSError, ValueError):
         return  # `phalanx flower up` and `Record.load` say what is wrong with it
     if promise is not None:
-        yield Diagnosis("ok" if promise.f else "warning", str(path.parent), promise.text[0])
+        level: Level = "ok" if promise.f and not promise.broken else "warning"
+        yield Diagnosis(level, str(path.parent), " ".join(promised(promise, remarks)))
 
 
 def _hidden(path: Path, error: OSError) -> Diagnosis:

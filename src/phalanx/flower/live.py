@@ -126,7 +126,7 @@ def silence(folder: Path) -> float:
 
 def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
     """Yield new lines of text as they come."""
-    shown, quiet, notice, promise, falls = known, False, "", "", AccuracyFalls()
+    shown, quiet, notice, promise, falls = known, False, "", None, AccuracyFalls()
     clients = dict[int, ClientStatus]()
     with closing(Tail(folder / HISTORY)) as tail:
         while True:
@@ -143,8 +143,9 @@ def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
                 if notice or not last:
                     yield notice or "The last notice is over: the run goes on."
             if found is not None:
-                if found.promise != promise:
-                    yield (promise := found.promise)
+                if found.promise is not None and found.promise != promise:
+                    promise = found.promise
+                    yield " ".join(promise.text)
                 yield from _changes(clients, found)
                 clients = dict(found.clients) if found.phase == "running" else {}
             if last:
@@ -334,7 +335,7 @@ def view(
         silence: seconds without a sign of life from the server.
     """
     notes = [_on_one_line(f"[yellow]{escape(visible(text))}[/]") for text in notices(status, silence)]
-    notes += [_on_one_line(escape(status.promise))] if status is not None and status.promise else []
+    notes += [_on_one_line(escape(status.promise.text[0]))] if status is not None and status.promise else []
     seen = history if isinstance(history, Seen) else Seen(history)
     if not seen.last:
         return Group("Waiting for the run to begin.", *notes)

@@ -16,8 +16,9 @@ from phalanx.engine.suspicion import Conduct, in_words
 from phalanx.flower.register import Register
 from phalanx.reading import LARGEST_PART, contents, from_json
 from phalanx.runs.files import write
+from phalanx.runs.history import promise_of
 from phalanx.runs.reports import AccuracyFalls
-from phalanx.runs.schema import SchemaPart, Status, StepRecord, to_json
+from phalanx.runs.schema import PromiseRecord, SchemaPart, Status, StepRecord, to_json
 from phalanx.runs.summary import ending
 
 log = logging.getLogger("phalanx.flower")
@@ -65,7 +66,7 @@ class RunStatus(SchemaPart, frozen=True, kw_only=True):
         step: number of steps so far.
         version: of the model.
         seconds: on the run's clock; before the run begins, since the server waits for its clients.
-        promise: what the plan promises, in a sentence; empty before the run begins.
+        promise: what the run promises now; None before it begins.
         notice: what is wrong at the moment on the coordinator's side, and what to do; empty if nothing is.
         clients: of the roster, by id.
     """
@@ -76,7 +77,7 @@ class RunStatus(SchemaPart, frozen=True, kw_only=True):
     step: int
     version: int
     seconds: float
-    promise: str = ""
+    promise: PromiseRecord | None = None
     notice: str = ""
     clients: Mapping[int, ClientStatus] = {}
 
@@ -122,7 +123,8 @@ class StatusBoard:
     def __init__(self, path: Path | None, register: Register, every: float) -> None:
         self._path, self._register, self._every = path, register, every
         self._step, self._version, self._excluded = 0, 0, dict[int, str]()
-        self._suspicious, self._promise, self._made = dict[int, str](), "", time.monotonic()
+        self._suspicious, self._made = dict[int, str](), time.monotonic()
+        self._promise: PromiseRecord | None = None
         self._falls, self._accuracies = AccuracyFalls(), dict[int, float | None]()
         self._since = dict[int, tuple[Standing, str]]()  # by client, its standing, and since when
         self._ends = dict[tuple[int, float], str]()  # of suspensions, by client and second of the run
@@ -153,8 +155,7 @@ class StatusBoard:
         self._phase, self._step, self._version = "running", progress.step, progress.state.version
         reports = progress.updates.reports if progress.updates is not None else {}
         self._take_in(progress.step, progress.state.verdicts, progress.conduct, reports)
-        if progress.promise is not None:
-            self._promise = progress.promise.sentence
+        self._promise = promise_of(progress.promise) or self._promise
         if self._path is not None:
             self._write(self.clients())
 
@@ -162,8 +163,7 @@ class StatusBoard:
         """See `CatchingUp`."""
         for step in history:
             self._take_in(step.step, step.verdicts, step.conduct, step.reports)
-            if step.promise is not None:
-                self._promise = step.promise.text[0]
+            self._promise = step.promise or self._promise
 
     def _take_in(
         self,

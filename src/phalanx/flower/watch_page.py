@@ -95,7 +95,7 @@ class WatchPage:
                 f"step {steps[-1].step}", f"version {steps[-1].version}", f"{steps[-1].seconds:.1f} s"],
             "counts": counts(clients),
             "notices": [] if over else [*map(visible, notices(known, silence(self._folder)))],
-            "promise": "" if known is None else visible(known.promise),
+            "promise": [] if known is None or known.promise is None else [*map(visible, known.promise.text)],
             "to_do": [*map(visible, to_do(rows))],
             "clients": [
                 (row.rank[-1], visible(row.name), row.standing, percent(row.accuracy), row.fate.text, visible(row.why))

@@ -134,7 +134,7 @@ def _promised(ledger: ClientLedger) -> Iterator[str]:
     """Yield what the run promised, what it warned of at its start, and the rounds that it lost."""
     summary = ledger.record.summary
     if summary.promise is not None:
-        yield summary.promise.text[0]
+        yield from summary.promise.text
         yield summary.promise.audit
     for finding in summary.findings:
         yield f"Before the first step: {finding}"

@@ -1,6 +1,6 @@
 """The card of a run's models: a short page in Markdown that says what they are and how far they can be trusted."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from phalanx.wording import percent, plural, visible
 
 if TYPE_CHECKING:
     from phalanx.runs.record import Record
-    from phalanx.runs.schema import Summary
+    from phalanx.runs.schema import PromiseRecord
 
 SHOWN = 20  # clients and reasons that are listed, at most
 LONGEST = 300  # characters of a text that the card takes over
@@ -24,7 +24,7 @@ def card(record: "Record") -> str:
     schema = record.kept().schema
     of_table = schema is not None and schema.images is None
     scored = "\nmodel(record.inputs(frame))  # of a data frame with the columns of the training" if of_table else ""
-    promise = "\n".join(f"- {_plain(line)}" for line in promised(record.summary))
+    promise = "\n".join(f"- {_plain(line)}" for line in promised(record.summary.promise, record.summary.remarks))
     doubted = "\n".join(f"- {line}" for line in _suspicions(record))
     history, summary = record.history, record.summary
     lacking = [
@@ -63,14 +63,14 @@ model = record.model()  # model(client=3): the one that client 3 is served{score
 """
 
 
-def promised(summary: "Summary") -> Iterator[str]:
+def promised(promise: "PromiseRecord | None", remarks: Iterable[str]) -> Iterator[str]:
     """Yield what a run promises and its audit, a sentence or two each, and what it warned of."""
-    if summary.promise is None:
+    if promise is None:
         yield "Not known: it was recorded before runs had promises."
     else:
-        yield from summary.promise.text
-        yield summary.promise.audit
-    yield from summary.remarks
+        yield from promise.text
+        yield promise.audit
+    yield from remarks
 
 
 def _facts(record: "Record") -> Iterator[tuple[str, str]]:

@@ -79,6 +79,7 @@ def record_of(
 ) -> Record:
     """Return the record of a run that ended."""
     best, final = _measured(history)
+    promise, remarks = promise_in(history)
     summary = Summary(
         name=info.name,
         identity=info.identity,
@@ -95,21 +96,26 @@ def record_of(
         provenance=info.provenance,
         lines=len(history),
         config_digest=digest(plain(info.config)),
-        remarks=tuple(dict.fromkeys(remark for step in history for remark in step.remarks)),
-        promise=_promise(history),
+        remarks=remarks,
+        promise=promise,
         findings=info.findings,
     )
     return Record(info.config, history, summary)
 
 
-def _promise(history: Sequence[StepRecord]) -> PromiseRecord | None:
-    """Return the last promise of a run, with the audit of all steps; None if there is none."""
-    promise, calls, broken, largest = None, 0, 0, None
+def promise_in(history: Iterable[StepRecord]) -> tuple[PromiseRecord | None, tuple[str, ...]]:
+    """Return the last promise of a run, with the audit of all steps, and what the run warned of.
+
+    The promise is None if the run was recorded before runs had promises.
+    """
+    promise, calls, broken, largest, remarks = None, 0, 0, None, dict[str, None]()
     for step in history:
         promise = step.promise or promise
+        remarks.update(dict.fromkeys(step.remarks))
         calls, broken = calls + len(step.shares), broken + step.broken
         largest = max((*step.shares, *(() if largest is None else (largest,))), default=None)
-    return promise and msgspec.structs.replace(promise, calls=calls, largest=largest, broken=broken)
+    audited = promise and msgspec.structs.replace(promise, calls=calls, largest=largest, broken=broken)
+    return audited, tuple(remarks)
 
 
 def _measured(history: Sequence[StepRecord]) -> tuple[StepRecord, StepRecord]:
