@@ -18,6 +18,7 @@ def promised(
     steps: int | None = None,
     tolerate: int | None = None,
     broken: BrokenPromise = "hold",
+    left: int | None = None,
 ) -> Promise:
     """Return the promise of a run.
 
@@ -29,11 +30,12 @@ def promised(
         steps: number of steps of the run, if it is known.
         tolerate: number of attackers that must be tolerated; None: as many as the settings give.
         broken: treatment of what breaks the promise, as by `LoopSettings.broken_promise`.
+        left: number of clients that are still there; None: all.
 
     Raises:
         InfeasibleError: no step could ever be taken, or none that tolerates so many.
     """
-    n = sizes if isinstance(sizes, int) else len(sizes)
+    n = left if left is not None else sizes if isinstance(sizes, int) else len(sizes)
     count = getattr(sample, "count", None)
     setting = Setting(
         n,

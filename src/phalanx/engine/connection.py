@@ -26,6 +26,7 @@ class Arrivals(NamedTuple):
     late: Mapping[int, str] = {}  # client -> why the wait ended without its answer, which still counts when it arrives
     back: Set[int] = frozenset()  # clients that are available again, of those that `Intermittent.here` left out
     missing: Mapping[int, str] = {}  # client -> why its answer never arrives; the wait could not end otherwise
+    gone: Set[int] = frozenset()  # clients that do not come back, as is known since this wait
 
 
 @runtime_checkable

@@ -2,11 +2,13 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from phalanx.aggregators.influence import Influence, audited
+from phalanx.algorithms.per_cluster import with_attackers
 from phalanx.core import (
     ROUND_LOST,
     Algorithm,
@@ -55,6 +57,9 @@ class Snapshot(Generic[S]):
         why_lost: the last of them.
         watched: number of clients that each aggregation is checked for.
         least: number of attackers that as many clients tolerate as were left in the smallest step that was held back.
+        f: number of attackers that is promised to be tolerated.
+        gone: clients that were excluded, or have left for good.
+        sizes: those that all clients reported which were let in.
     """
 
     state: S
@@ -72,6 +77,9 @@ class Snapshot(Generic[S]):
     why_lost: str = ""
     watched: int = 0
     least: int = 0
+    f: int = 0
+    gone: frozenset[int] = frozenset()
+    sizes: Mapping[int, int] = field(default_factory=dict)
 
 
 OnSnapshot = Callable[[Callable[[], Snapshot[Any]]], None]  # called before each step; its argument takes one
@@ -132,7 +140,7 @@ def run(
         updates, again = loop.settle(arrivals, state)
         if updates is not None:
             state, updates = loop.advance(state, updates, again)
-        state = loop.admit(arrivals.joined, state)
+        state = loop.change_members(arrivals, state, updates)
         if updates is not None or loop.ledger.has_report:
             loop.report(state, updates)
         loop.check_lost()
@@ -186,7 +194,11 @@ class ServerLoop(Generic[S]):
     influences: tuple[Influence, ...] = ()  # likewise
     why_lost: str = ""  # the last one that was lost
     watched: int = 0  # number of clients that each aggregation is checked for
+    was_watched: int = 0  # likewise, in the last step
     least: int = 0  # number of attackers that the fewest clients tolerate of which a remark has said so
+    f: int = 0  # number of attackers that is promised to be tolerated
+    gone: Set[int] = frozenset()  # clients that were excluded, or have left for good
+    sizes: Mapping[int, int] = field(default_factory=dict)  # of all clients that were let in
     promise: Promise | None = None  # for the next report
     shares: tuple[float, ...] = ()  # likewise
     broken: int = 0  # likewise
@@ -208,6 +220,7 @@ class ServerLoop(Generic[S]):
         state, self.waiting = self.algorithm.init(model, sizes)
         self.promise = self._promised(sizes)
         self.watched = self.least = self.promise.in_step
+        self.f, self.sizes = self.promise.f, sizes
         self.remarks = self.promise.remarks
         for remark in self.remarks:
             warnings.warn(remark, stacklevel=3)
@@ -219,9 +232,25 @@ class ServerLoop(Generic[S]):
         broken = self.settings.broken_promise
         return promised(self.algorithm, self.transport, sizes, self.sample, steps=steps, tolerate=f, broken=broken)
 
-    def _promise_again(self) -> None:
-        """Compute the promise for the clients that are enrolled now; it never grows."""
-        if not self.watched:
+    def _promise_again(self, *, joined: bool) -> None:
+        """Compute the promise for the clients that are there now; it never grows.
+
+        Those that are gone can be honest ones.  So f of those that are left can be attackers, and the weights stay made
+        for all.  If so many are not tolerated, a remark says how many are, and that steps are held back.
+        """
+        left = len(self.ledger.enrolled - self.gone)
+        if not self.watched or not left:
+            return
+        algorithm, until = with_attackers(self.algorithm, len(self.sizes)), self.settings.until.limit
+        broken, sizes = self.settings.broken_promise, len(self.sizes) if joined else self.sizes
+        how: dict[str, Any] = {"steps": until, "tolerate": self.f, "broken": broken, "left": left}
+        with suppress(InfeasibleError):
+            now = promised(algorithm, self.transport, sizes, self.sample, **how)
+            if now.in_step <= self.watched:
+                self.promise = now
+                return
+        if not joined:
+            self._say_of_fewer(left, f"{plural(left, 'client')} left", self.f)
             return
         try:
             now = self._promised(len(self.ledger.enrolled))
@@ -229,7 +258,7 @@ class ServerLoop(Generic[S]):
             self.remarks = (*self.remarks, f"The promise for {self.watched} still holds back what breaks it: {error}")
             return
         if now.in_step < self.watched:
-            self.watched, self.promise = now.in_step, now
+            self.watched, self.promise, self.f = now.in_step, now, now.f
             self.least = min(self.least, self.watched)
             self.remarks = (*self.remarks, f"After clients have joined: {now.sentence}")
 
@@ -243,11 +272,15 @@ class ServerLoop(Generic[S]):
     def _promise_of_the_rest(self, broken: Sequence[PromiseError]) -> None:
         """Say what the promise is of as many clients as are left where one is held back, if it is less than ever."""
         for error in broken:
-            f, said = self._for_fewer(error.rows)
-            if f < self.least:
-                self.least = f
-                left = f"{plural(error.rows, 'client')} left in a {error.name}"
-                self.remarks = (*self.remarks, f"With {left}: {said} The promise for {error.f} holds such steps back.")
+            self._say_of_fewer(error.rows, f"{plural(error.rows, 'client')} left in a {error.name}", error.f)
+
+    def _say_of_fewer(self, clients: int, left: str, promised: int) -> None:
+        """Say what the promise is of so many clients, if it is less than ever."""
+        f, said = self._for_fewer(clients)
+        if f < self.least:
+            self.least, then = f, TAKEN.get(self.settings.broken_promise)
+            kept = "holds such steps back" if then is None else f"is broken by such steps. Each is {then}"
+            self.remarks = (*self.remarks, f"With {left}: {said} The promise for {promised} {kept}.")
 
     def _for_fewer(self, clients: int) -> tuple[int, str]:
         """Return the most that can be promised of some clients: the number of attackers, and the promise in words."""
@@ -265,6 +298,7 @@ class ServerLoop(Generic[S]):
         self.waiting, self.away = snapshot.waiting, snapshot.away
         self.step, self.attempt, self.lost_in_a_row = snapshot.step, snapshot.attempt, snapshot.lost_in_a_row
         self.why_lost, self.watched, self.least = snapshot.why_lost, snapshot.watched, snapshot.least
+        self.f, self.gone, self.sizes = snapshot.f, snapshot.gone, dict(snapshot.sizes)
         records = dict(snapshot.sent), dict(snapshot.ahead), dict(snapshot.failed)
         self.ledger = Ledger(self.ledger.guard, self.ledger.model, snapshot.enrolled, *records)
         if self.own is not None:
@@ -290,6 +324,9 @@ class ServerLoop(Generic[S]):
             self.why_lost,
             self.watched,
             self.least,
+            self.f,
+            frozenset(self.gone),
+            self.sizes,
         )
 
     def report(self, state: S, updates: Updates | None = None) -> None:
@@ -317,6 +354,7 @@ class ServerLoop(Generic[S]):
             promise,
             shares,
             broken=broken,
+            watched=self.was_watched,
         )
         for observer in self.observers:
             observer(progress)
@@ -366,6 +404,7 @@ class ServerLoop(Generic[S]):
         """Return the state after a step, and its updates; None if they were lost and the step is tried again."""
         if self.own is not None:
             updates = replace(updates, reference=self._own_change(self.own, state))
+        self.was_watched = self.watched
         broken = list[PromiseError]()  # those of a cluster do not stop the step
         treatment = self.settings.broken_promise
         then = TAKEN.get(treatment)  # None: it is held back
@@ -446,6 +485,20 @@ class ServerLoop(Generic[S]):
             self.ledger.forget(clients)
             self._prefetching.forget(clients)
 
+    def change_members(self, arrivals: Arrivals, state: S, updates: Updates | None) -> S:
+        """Return the state with the clients that joined late; note who is gone, and what is promised of the rest."""
+        enrolled, gone = self.ledger.enrolled, self.gone
+        if updates is not None:
+            back = {i for i in gone & {*updates.clients} if i in state.verdicts and state.verdicts[i].accepted}
+            gone = gone - back | {i for i, verdict in state.verdicts.items() if verdict.final}
+        gone = enrolled & (gone | arrivals.gone)
+        state = self.admit(arrivals.joined, state)
+        joined = self.ledger.enrolled != enrolled
+        if joined or gone != self.gone:
+            self.gone = gone
+            self._promise_again(joined=joined)
+        return state
+
     def admit(self, joined: Mapping[int, object], state: S) -> S:
         """Return the state with the clients that joined late; refuse those that cannot be enrolled."""
         for client, size in self.ledger.check(joined).items():
@@ -456,8 +509,7 @@ class ServerLoop(Generic[S]):
                 self.ledger.refuse(client, str(error))
             else:
                 self.ledger.enroll({client})
-                self.waiting = self.waiting | {client}
-                self._promise_again()
+                self.waiting, self.sizes = self.waiting | {client}, {**self.sizes, client: size}
                 if why := outweighs(self.algorithm, state, client, self.ledger.enrolled):
                     self.remarks = (*self.remarks, f"After client {client} has joined: {why}")
         return state

@@ -30,6 +30,7 @@ class Progress(NamedTuple):
     promise: Promise | None = None  # on the first call, and whenever it changes
     shares: tuple[float, ...] = ()  # the largest that f clients hold, for each aggregation of this step
     broken: int = 0  # aggregations since the previous call that broke the promise and were done all the same
+    watched: int = 0  # number of clients that the aggregations of this step were checked for
     conduct: Mapping[int, Conduct] = {}  # of the clients with an update in this step, in a run that judges it
 
 

@@ -378,7 +378,8 @@ class FlowerTransport:
         self._delivered = frozenset(reply.client for reply in wait.replies)
         self._away = {i: why for i, why in self._away.items() if i not in back}
         joined, self._joined = self._joined, {}
-        return Arrivals(tuple(wait.replies), wait.invalid, wait.lost, joined, back=back)
+        revoked = {member.id for member in self.register.roster.members if member.revoked}
+        return Arrivals(tuple(wait.replies), wait.invalid, wait.lost, joined, back=back, gone=revoked)
 
     def _pass(self, wait: Waited, patient: float) -> None:
         """Wait for an event, at most until the next deadline, and handle it."""

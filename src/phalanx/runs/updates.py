@@ -282,7 +282,7 @@ class UpdateKeeper:
         self._reported, self._transfer = reported, transfer
         self._sent = {} if sent is None else sent  # which is filled later
         self._before: Progress | None = None
-        self._watched, self._broken_promise = 0, broken_promise
+        self._broken_promise = broken_promise
         self.digest = ""  # SHA-256 of the last file
 
     def __call__(self, progress: Progress, /) -> None:
@@ -293,8 +293,6 @@ class UpdateKeeper:
             OSError: they cannot be written; a run that is to keep them does not go on without.
         """
         before, self._before = self._before, progress._replace(updates=None)
-        if progress.promise is not None:
-            self._watched = progress.promise.in_step
         if before is None:
             self._begin(progress)
         elif progress.updates is not None:
@@ -309,7 +307,6 @@ class UpdateKeeper:
                     f"The updates of the first {plural(progress.step, 'step')} were not kept. Go on without keeping "
                     "updates, or start over."
                 )
-            self._watched = read_kept(self._folder, progress.step).about.watched
             for step in kept_steps(self._folder):
                 if step > progress.step:
                     (self._folder / file_of(step)).unlink()
@@ -349,7 +346,7 @@ class UpdateKeeper:
             updates.versions,
             (*bases,),
             joined=self._sizes(progress.enrolled - before.enrolled),
-            watched=self._watched,
+            watched=progress.watched,
             broken_promise=self._broken_promise,
             bad=len(progress.invalid.keys() & progress.enrolled),
             lost=next((why.removeprefix(ROUND_LOST) for why in lost if why.startswith(ROUND_LOST)), ""),

@@ -138,6 +138,7 @@ class Simulation:
             self._silent = availability.silent(len(self.data), self.seed)
         self._down = dict[int, float]()  # until when crashed clients are unavailable
         self._expected = set[int]()  # clients that will be `Back`
+        self._gone = set[int]()  # clients of which the server learns with the next wait that they do not come back
         for client, seconds in joining.items():
             if seconds > 0:
                 self.clock.schedule(seconds, ClientJoins(client))
@@ -189,6 +190,7 @@ class Simulation:
         if self._attendance is None:
             return clients
         times = {client: self._reached(client) for client in clients}
+        self._gone |= {client for client, time in times.items() if time == math.inf}
         for client in sorted(times.keys() - self._expected):
             if self.now < times[client] < math.inf:
                 self._expected.add(client)
@@ -320,7 +322,8 @@ class Simulation:
         for client in wait.done:
             del self._flying[client]
         missing = {client: self._why(client) for client in sorted(self._flying)} if stuck else {}
-        return Arrivals(tuple(wait.replies), {}, wait.lost, wait.joined, wait.late, frozenset(wait.back), missing)
+        gone, self._gone = frozenset(self._gone), set()
+        return Arrivals(tuple(wait.replies), {}, wait.lost, wait.joined, wait.late, frozenset(wait.back), missing, gone)
 
     def _end_round(self, wait: Wait, expected: int) -> None:
         """Wait for all outstanding answers, or until the deadline."""
@@ -396,6 +399,7 @@ class Simulation:
         if self.now < reached < math.inf:
             self.clock.at(reached, event)
         elif reached > self.now:
+            self._gone.add(client)
             if self.deadline is None:  # else the deadline ends the wait, as for any client that does not answer
                 self._lose(client, "left, and does not come back", wait)
         elif not self.adversary.holds_back(trained):
