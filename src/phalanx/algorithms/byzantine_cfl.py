@@ -347,6 +347,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
                 self.preprocess,
                 larger,
                 chosen="updates",
+                beyond="Who is removed is not bounded: attackers choose whom they resemble.",
                 refused="" if 2 * m > n else refused,
             ),
         )

@@ -270,7 +270,7 @@ class Catalyst(Weighted[CatalystState]):
         W = merged(state.pending[a].values())
         late = {i: self._late_or_lost(state, i) for i in sorted(state.pending) if i < a}  # lines 15 to 18
         n = weights_of(self.weights(state, W.clients), W)
-        e, S = clip_bound(W.deltas, n)  # line 18
+        e, S = clip_bound(W.deltas, n, W.clients)  # line 18
         models = compared(self.compare, W.bases, W.deltas)
         rows = shortened(W.deltas, S, e)
         delta, choice = aggregated(

@@ -116,7 +116,7 @@ class FLAME(Weighted[FLAMEState]):
         """See `Algorithm`; lines by Algorithm 2 of Cox et al."""
         self._check(len(updates))
         n = weights_of(self.weights(state, updates.clients), updates)
-        e, S = clip_bound(updates.deltas, n)  # line 24
+        e, S = clip_bound(updates.deltas, n, updates.clients)  # line 24
         models = compared(self.compare, updates.bases, updates.deltas)
         delta, choice = aggregated(
             DensestMajority(), shortened(updates.deltas, S, e), models, n, updates.clients
@@ -150,15 +150,16 @@ class FLAME(Weighted[FLAMEState]):
 # Algorithm 2 of Cox et al., in parts
 
 
-def clip_bound(deltas: Matrix, n: Weights) -> tuple[Weights, float]:
+def clip_bound(deltas: Matrix, n: Weights, owners: Sequence[int]) -> tuple[Weights, float]:
     """Return the result of ClipBound: the lengths of updates, and their median; both as float64.
 
     Args:
         deltas: (m, d).
         n: (m,), weights.
+        owners: m clients.
     """
     e = norms(deltas).cpu()
-    return e, float(Median()(e[:, None], n.cpu()))
+    return e, float(combine(Median(), e[:, None], n.cpu(), owners, "set of lengths")[0])
 
 
 def compared(compare: Compare, bases: Sequence[Vector], deltas: Matrix) -> Matrix | None:

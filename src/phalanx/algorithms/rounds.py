@@ -82,7 +82,8 @@ class Unweighted(Algorithm[State]):
 
 
 MANY = 1000  # rows, for which every rule has a result
-UNBOUNDED = "Who is in a cluster is not bounded: attackers choose whom they resemble."
+MEMBERS = "Who is in a cluster is not bounded: attackers choose whom they resemble."
+UNBOUNDED = "Who is in a cluster, and when it splits, is not bounded: attackers choose whom they resemble."
 
 
 def no_proof(algorithm: Algorithm[Any]) -> str:

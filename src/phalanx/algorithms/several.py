@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from phalanx.aggregators import Aggregator
-from phalanx.algorithms.rounds import verdicts_of, weights_of
+from phalanx.algorithms.rounds import MEMBERS, verdicts_of, weights_of
 from phalanx.core import InfeasibleError, Pool, Rule, Setting, Updates, Vector, Verdict, Weighting
 from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Preprocess
@@ -97,4 +97,4 @@ def weights_within(
 def cluster_pool(rule: Rule | None, weighting: Weighting, setting: Setting) -> Pool:
     """Return what an algorithm aggregates at once that is free to make clusters of one client."""
     larger = "choose an algorithm with larger clusters"
-    return Pool("cluster", rule, 1, setting.asked, weighting, larger, chosen="updates", parted=True)
+    return Pool("cluster", rule, 1, setting.asked, weighting, larger, chosen="updates", parted=True, beyond=MEMBERS)
