@@ -8,12 +8,11 @@ over the seeds; and the least of any honest client in any seed.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from as_study import carry_out, crossed
-from typing_extensions import override
 
 from phalanx import Run, Study, Until
 from phalanx.aggregators import Median
@@ -24,6 +23,7 @@ from phalanx.attacks import (
     Divided,
     InGroup,
     InnerProduct,
+    JoinLate,
     Mimic,
     OnCredit,
     ReportSize,
@@ -37,7 +37,6 @@ from phalanx.data import Dirichlet, PermutedLabels
 from phalanx.experiments.grid import Derived
 from phalanx.experiments.results import Results, Row
 from phalanx.models import MLP
-from phalanx.simulation import Late
 from phalanx.training import Evaluation, LocalSGD
 from phalanx.weighting import AsReported, Ignore, Truncate
 
@@ -81,17 +80,6 @@ JOINED: Mapping[str, Algorithm] = {
 }
 
 
-@dataclass(frozen=True)
-class AttackersLate(Late):
-    """Some clients join late."""
-
-    ids: tuple[int, ...] = ()
-
-    @override
-    def times(self, clients: int, seed: int) -> dict[int, float]:
-        return dict.fromkeys(self.ids, self.after)
-
-
 def attackers(seed: int) -> frozenset[int]:
     """Return who attacks, if somebody does."""
     return replace(BASE, seed=seed).attackers()
@@ -119,21 +107,16 @@ def against(attack: str, number: int) -> Derived:
     return Derived(fields)
 
 
-def joining(run: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a run whose attackers join after ten seconds."""
-    return {"late": AttackersLate(ATTACKERS, 10.0, tuple(sorted(attackers(run["seed"]))))}
-
-
 CAPTURES = {"no attack": None} | {
     f"{attack} {number}": against(attack, number) for attack in captures(0, 0, 0) for number in range(VICTIMS)
 }
-LIES = {"attack": Together(Rescale(-5.0), ReportSize(1_000_000))}
-WHEN = {"no attack": {"attack": None}, "from the start": LIES, "joining late": {**LIES, "late": Derived(joining)}}
+LIES = Together(Rescale(-5.0), ReportSize(1_000_000))
+WHEN = {"no attack": None, "from the start": LIES, "joining late": Together(LIES, JoinLate(10.0))}
 STUDIES: Mapping[str, Study] = {
     "groups": Study(GROUPS, {"composition": CLUSTERED, "attack": CAPTURES}, seeds=4),
     "unlike": Study(UNLIKE, {"composition": CLUSTERED, "attack": CAPTURES}, seeds=4),
     "reputation": Study(BASE, {"algorithm": REPUTATIONS, "attack": TURNS}, seeds=4),
-    "late": Study(replace(BASE, until=ARRIVALS), {"algorithm": JOINED, "attackers": WHEN}, seeds=4),
+    "late": Study(replace(BASE, until=ARRIVALS), {"algorithm": JOINED, "attack": WHEN}, seeds=4),
 }
 
 

@@ -176,6 +176,8 @@ def _attack(kind: Any, name: str, made: str) -> str:
         ]
     if own("reported_size"):
         lines.append("attack.reported_size(100)  # for 100 examples")
+    if own("joins_after"):
+        lines.append("attack.joins_after()  # seconds after the begin of the run")
     if own("delay"):
         lines.append("attack.delay(2.0, torch.Generator().manual_seed(0))  # seconds, of a task of 2 seconds")
     if own("sends_now"):

@@ -13,6 +13,8 @@ from phalanx.attacks import (
     Gaussian,
     HoldBack,
     InnerProduct,
+    Joining,
+    JoinLate,
     LabelFlip,
     LabelShift,
     MinMax,
@@ -70,14 +72,14 @@ def test_the_goal_is_that_of_the_first_that_has_one():
 
 
 @pytest.mark.parametrize(
-    "attack", [LabelFlip(1, 2), ReportSize(), Neurotoxin(), Flood(), HoldBack(), Replay()], ids=str
+    "attack", [LabelFlip(1, 2), ReportSize(), Neurotoxin(), JoinLate(), Flood(), HoldBack(), Replay()], ids=str
 )
 def test_attacks_made_of_others_do_all_that_these_do_alone(attack):
     (kind,) = {base for base in HOOKS.values() if isinstance(attack, base)} - {OwnTraining}
     for made in (Together(attack, SignFlip()), Together(SignFlip(), Sybils(attack)), Scheduled(attack, start=3)):
         assert each(made, kind) == (attack,)
     assert each(Divided(attack, SignFlip()), kind) == each(Divided(attack, attack), kind)[:1] == (attack,)
-    whole_run = kind in (Poisoning, Misreporting)  # of a schedule, these are those of the attack alone
+    whole_run = kind in (Poisoning, Misreporting, Joining)  # of a schedule, these are those of the attack alone
     assert each(Scheduled(SignFlip(), otherwise=attack), kind) == (() if whole_run else (attack,))
     assert not each(Together(Rescale(), Scheduled(Sybils(Gaussian()))), kind)
 

@@ -58,7 +58,7 @@ def test_an_omniscient_attack_is_refused_with_the_reason(tmp_path):
     "attack", [Flood(), HoldBack(), Replay(), Duplicate(), Together(Rescale(2.0), Flood())], ids=str
 )
 def test_attacks_by_time_are_refused_with_the_reason(attack, tmp_path):
-    with pytest.raises(InfeasibleError, match="changes when or how often a client answers"):
+    with pytest.raises(InfeasibleError, match="changes when a client joins, or when and how often it answers"):
         attacker(attack, tmp_path)
 
 

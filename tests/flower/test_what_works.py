@@ -72,7 +72,10 @@ def test_the_rows_of_trainings_have_all_that_remember():
 
 REFUSED = {
     "ALIE": ({"attack": attacks.ALIE(), "byzantine": 2}, "needs other clients' updates"),
-    "HoldBack": ({"attack": attacks.HoldBack(), "byzantine": 2}, "changes when or how often a client answers"),
+    "HoldBack": (
+        {"attack": attacks.HoldBack(), "byzantine": 2},
+        "changes when a client joins, or when and how often it answers",
+    ),
     "ConstrainAndScale": ({"attack": attacks.ConstrainAndScale(), "byzantine": 2}, "changes local training"),
     "PoisonedFL": ({"attack": attacks.PoisonedFL(), "byzantine": 2}, "changes local training"),
     "train_truncated": ({"algorithm": FedAvg(preprocess=Truncate()), "train_truncated": True}, "Only simulated"),

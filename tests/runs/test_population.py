@@ -7,8 +7,9 @@ import torch
 
 import phalanx
 from phalanx import LocalSGD, Run, Until, simulate
+from phalanx.aggregators import Median
 from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted, Quorum
-from phalanx.attacks import LabelFlip
+from phalanx.attacks import JoinLate, LabelFlip, ReportSize, Rescale, Together
 from phalanx.core import Algorithm
 from phalanx.data import PermutedLabels, SwappedLabels
 from phalanx.engine import LoopSettings
@@ -19,6 +20,7 @@ from phalanx.runs.federation import Federation
 from phalanx.runs.record import as_lines
 from phalanx.simulation import Late
 from phalanx.training.evaluation import evaluate, evaluate_each
+from phalanx.weighting import Ignore
 from toys import Scripted
 
 GROUPED = Run(
@@ -111,6 +113,28 @@ def test_late_clients_join_a_run_that_has_not_split_yet():
     assert [len(line.verdicts) for line in lines] == [0, 2, 2, 4, 4]
 
 
+def test_attackers_join_late_with_false_sizes_and_the_promise_counts_on_it():
+    """Three of twelve join after five seconds, and report a million; a client without the attack comes on time."""
+    attack = Together(JoinLate(5.0), Together(ReportSize(), Rescale(-5.0)))
+    plan = Run(
+        algorithm=Quorum(FedAvg(Median(), Ignore()), 7),
+        attack=attack,
+        byzantine=3,
+        clients=12,
+        model=MLP(()),
+        until=Until(120),
+    )
+    record = simulate(plan)
+    joined = [step.promise.clients for step in record.history if step.promise]
+    assert (joined[0], joined[-1]) == (9, 12)
+    assert {step.promise.f for step in record.history if step.promise} == {3}
+    early = {client for step in record.history if step.seconds < 5 for client in step.verdicts}
+    late = {client for step in record.history if step.seconds > 6 for client in step.verdicts}
+    assert (len(early), len(late)) == (9, 12)
+    assert late - early == plan.attackers()
+    assert {Federation(plan).transport.reported[i] for i in plan.attackers()} == {1_000_000}
+
+
 def test_a_run_with_late_clients_goes_on_from_a_checkpoint(tmp_path):
     plan = dataclasses.replace(GROUPED, late=Late(1, after=3.0), until=Until(6))
     whole = simulate(plan)
@@ -131,6 +155,7 @@ def test_a_run_with_late_clients_goes_on_from_a_checkpoint(tmp_path):
         ({"algorithm": RFFL()}, "RFFL cannot take in clients that come late"),
         ({"algorithm": Permuted(RFFL())}, r"Permuted\(RFFL\) cannot take in clients that come late"),
         ({"algorithm": Quorum(RFFL(), k=3)}, r"Quorum\(RFFL\) cannot take in clients that come late"),
+        ({"late": None, "attack": JoinLate(), "byzantine": 1, "algorithm": RFFL()}, "Leave JoinLate out, or choose"),
         ({"late": Late(4)}, "late.count must be below the number of clients, 4, got 4"),
     ],
 )

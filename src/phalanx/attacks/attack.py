@@ -121,8 +121,9 @@ HOOKS: dict[str, type["Attack"]] = {}  # the base that has each hook besides `fo
 class Attack(CheckedFields):
     """A client that forges its update, and is honest otherwise; other bases are asked for what else an attack does.
 
-    Those are `Poisoning`, `Training`, `Misreporting`, `Delaying`, `Withholding`, `Answering`, `Remembering`, `Varying`
-    and `Combining`; an attack can derive from several.  A hook of another base is refused when the class is defined.
+    Those are `Poisoning`, `Training`, `Misreporting`, `Joining`, `Delaying`, `Withholding`, `Answering`, `Remembering`,
+    `Varying` and `Combining`; an attack can derive from several.  A hook of another base is refused when the class is
+    defined.
 
     Attackers draw from random streams of their own, so honest clients draw the same numbers with and without them.  An
     attack has no state: what it does depends only on its fields and arguments.  What an attacker remembers from turn to

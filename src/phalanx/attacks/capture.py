@@ -29,7 +29,7 @@ from phalanx.attacks.attack import (
 from phalanx.attacks.data import Poisoning
 from phalanx.attacks.scheduled import OneOf
 from phalanx.attacks.size import Misreporting
-from phalanx.attacks.timing import changes_timing
+from phalanx.attacks.timing import Joining, changes_timing
 from phalanx.attacks.training import Training
 from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.numerics.linalg import cosine_similarity
@@ -39,14 +39,14 @@ from phalanx.numerics.linalg import cosine_similarity
 class Divided(OneOf):
     """Performs one attack by every second attacker, another by the others: to split a group, or to act both parts.
 
-    Attackers are counted by id.  The reported size of all is that of `first`.
+    Attackers are counted by id.  The reported size and the time of joining of all are those of `first`.
 
     Args:
         first: the attack of the first attacker, the third, and so on.
         second: the attack of the second, the fourth, and so on.
     """
 
-    of_first: ClassVar[tuple[type[Attack], ...]] = (Misreporting,)
+    of_first: ClassVar[tuple[type[Attack], ...]] = (Misreporting, Joining)
 
     first: Attack
     second: Attack

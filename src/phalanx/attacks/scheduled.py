@@ -29,6 +29,7 @@ from phalanx.attacks.attack import (
 )
 from phalanx.attacks.data import Poisoning
 from phalanx.attacks.size import Misreporting
+from phalanx.attacks.timing import Joining
 from phalanx.fields import NonNegativeInt, PositiveInt
 
 
@@ -63,8 +64,8 @@ class Scheduled(OneOf):
     """Performs an attack in some versions of the model; in all others another one, or none, on the honest data.
 
     The version is that of the attacker's download: of a synchronous algorithm, the number of rounds before.  The
-    reported size is that of the attack from the start, and what the attackers remember stays.  The success of the
-    attack is measured in every version, so that it shows how long a backdoor persists after `stop`.
+    reported size and the time of joining are those of the attack, and what the attackers remember stays.  The success
+    of the attack is measured in every version, so that it shows how long a backdoor persists after `stop`.
 
     Args:
         attack: the attack.
@@ -74,7 +75,7 @@ class Scheduled(OneOf):
         otherwise: the attack of all other versions, one without a memory; null: the attackers are honest in them.
     """
 
-    of_first: ClassVar[tuple[type[Attack], ...]] = (Poisoning, Misreporting)
+    of_first: ClassVar[tuple[type[Attack], ...]] = (Poisoning, Misreporting, Joining)
 
     attack: Attack
     start: NonNegativeInt = 0

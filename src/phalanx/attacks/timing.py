@@ -1,4 +1,4 @@
-"""Attacks on timing: when an attacker answers, how often, and with which of its updates.
+"""Attacks on timing: when an attacker joins and answers, how often, and with which of its updates.
 
 They do not change the content of updates: `Together` combines them with an attack that does.  A server that records
 what it sent to each client refuses unrequested answers, duplicates and wrong versions; but it cannot distinguish an old
@@ -68,9 +68,22 @@ class Answering(Attack, ABC, hooks=("answers",)):
         """
 
 
+class Joining(Attack, ABC, hooks=("joins_after",)):
+    """An attack that joins after the run has begun."""
+
+    @abstractmethod
+    def joins_after(self) -> float:
+        """Return the seconds from the begin of the run to when it joins, above 0."""
+
+
+def joins_after(attack: Attack | None) -> float:
+    """Return the seconds from the begin of the run to when an attacker joins; 0 if it takes part from the start."""
+    return max((one.joins_after() for one in each(attack, Joining)), default=0.0)
+
+
 def changes_timing(attack: Attack | None) -> bool:
-    """Return whether an attack does anything but answer each task once, as soon as it can."""
-    return bool(each(attack, Delaying) or each(attack, Withholding) or each(attack, Answering))
+    """Return whether an attack does anything but join at the start and answer each task once, as soon as it can."""
+    return any(each(attack, kind) for kind in (Joining, Delaying, Withholding, Answering))
 
 
 def delay(attack: Attack, seconds: float, rng: torch.Generator) -> float:
@@ -101,6 +114,24 @@ def answers(attack: Attack, answer: Answer, earlier: Sequence[Answer]) -> Sequen
     for one in each(attack, Answering):
         sent = [a for before in sent for a in one.answers(before, earlier)]
     return sent
+
+
+@dataclass(frozen=True)
+class JoinLate(Joining):
+    """Joins after the run has begun, when the weights of the others are made.  It sees nothing.
+
+    With a false size, by `Together(JoinLate(), ReportSize())`, it aims at what is computed at the start: bounds of
+    weights and promises.  Only some algorithms take in clients that come late, such as `Quorum`.
+
+    Args:
+        after: time at which it joins, in virtual seconds; with the default latency of one second, in rounds.
+    """
+
+    after: PositiveFloat = 10.0
+
+    @override
+    def joins_after(self) -> float:
+        return self.after
 
 
 @dataclass(frozen=True)

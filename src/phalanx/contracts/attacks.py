@@ -136,6 +136,8 @@ def _reports(make: Make) -> Iterator[Found]:
         delay = timing.delay(attack, seconds, _rng())
         if not 0 < delay < math.inf:
             yield "`delay` must return a positive, finite number.", f"Of {seconds} seconds it made {delay!r}."
+    if not 0 <= (seconds := timing.joins_after(attack)) < math.inf:
+        yield "`joins_after` must return a positive, finite number.", f"It returned {seconds!r}."
     answer = Answer(4, torch.ones(D))
     for one in timing.answers(attack, answer, [Answer(k, torch.ones(D)) for k in range(timing.recalls(attack))]):
         if one.delta.shape != (D,) or not isinstance(one.version, int):

@@ -136,8 +136,8 @@ class Participant(UnderContract):
             )
         if changes_timing(self.attack):
             raise InfeasibleError(
-                f"{type(self.attack).__name__} changes when or how often a client answers, and a real client answers "
-                "each task once. Choose another attack, or run a simulation."
+                f"{type(self.attack).__name__} changes when a client joins, or when and how often it answers, and a "
+                "real one answers each task once. Choose another attack, or run a simulation."
             )
         if each(self.attack, Training) or remembers(self.attack) or varies(self.attack):
             raise InfeasibleError(

@@ -15,6 +15,7 @@ from phalanx.algorithms import FedAvg
 from phalanx.algorithms.private import Noisy
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Attack
+from phalanx.attacks.timing import joins_after
 from phalanx.core import Algorithm, Pool, Setting
 from phalanx.data import Digits, Groups, Partition, Source, Uniform
 from phalanx.engine.participation import Participation, Sampler, everyone
@@ -159,11 +160,17 @@ class Run(LoopSettings):
                 )
         if self.late is not None:
             self.late.times(self.clients, self.seed)
-            if not self.algorithm.traits.can_join:
-                raise ValueError(
-                    f"{self.algorithm.title} cannot take in clients that come late. "
-                    "Leave late out, or choose an algorithm that can, such as ClusteredFL."
-                )
+        if (late := self._late) and not self.algorithm.traits.can_join:
+            raise ValueError(
+                f"{self.algorithm.title} cannot take in clients that come late. "
+                f"Leave {late} out, or choose an algorithm that can, such as ClusteredFL."
+            )
+
+    @property
+    def _late(self) -> str:
+        """The name of what has clients come late; "" if all take part from the start."""
+        attacked = bool(self.byzantine or self.additional_byzantine) and joins_after(self.attack) > 0
+        return "late" if self.late is not None else "JoinLate" if attacked else ""
 
     def _check_server(self) -> None:
         """Raise ValueError if the server needs examples and has none, or has some and does not need them."""
@@ -182,10 +189,10 @@ class Run(LoopSettings):
     def _check_truncated(self) -> None:
         """Raise `ValueError` if clients are to train on their truncated number of examples, and there is none."""
         truncate = preprocess_of(self.algorithm)
-        if isinstance(truncate, Truncate) and truncate.drawn is not None and self.late is not None:
+        if isinstance(truncate, Truncate) and truncate.drawn is not None and self._late:
             raise ValueError(
-                f"drawn is {truncate.drawn}, and more clients are drawn for a round when others come late. Leave late "
-                "out, or set drawn to null."
+                f"drawn is {truncate.drawn}, and more clients are drawn for a round when others come late. Leave "
+                f"{self._late} out, or set drawn to null."
             )
         if not self.train_truncated:
             return
@@ -195,10 +202,10 @@ class Run(LoopSettings):
                 f"{'none' if truncate is None else truncate}. Choose an algorithm with preprocess = Truncate, and a "
                 'scope other than "cohort".'
             )
-        if self.late is not None:
+        if self._late:
             raise ValueError(
                 "train_truncated goes with a bound that is fixed when the run begins, and clients that come late "
-                "change it. Leave late out, or train_truncated."
+                f"change it. Leave {self._late} out, or train_truncated."
             )
 
     def _check_noise(self) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from phalanx.attacks import Attack, Update
+from phalanx.attacks.timing import joins_after
 from phalanx.core import (
     Algorithm,
     AnyState,
@@ -99,7 +100,9 @@ class Simulation:
         self._theirs = AttackerExecutor(self.adversary, trainer, exact=exact) if trains else None
         self._executor = DividedExecutor(self.adversary.clients, self._theirs, honest) if self._theirs else honest
         self.clock = Clock[Event]()
-        self._set_times(latency or Constant(), dict(joining or {}), availability, deadline)
+        late = joins_after(attack)
+        joining = {**(joining or {}), **(dict.fromkeys(byzantine, late) if late else {})}
+        self._set_times(latency or Constant(), joining, availability, deadline)
         self._turns = dict.fromkeys(data, 0)
         self._locals = dict[int, Local]()
         self._held_out, self._reports = held_out or {}, dict[int, ClientReport]()  # by client, of its last download
