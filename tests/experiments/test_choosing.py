@@ -21,7 +21,7 @@ from phalanx.runs.plan import Run
 
 ROOT = Path(__file__).parents[2]
 CASES = [
-    Wanted(n, f, share, None, where, asynchronous)
+    Wanted(n, f, share, None, "unknown" if where == "groups" else None, asynchronous, alike=where == "alike")
     for n, f in ((3, 1), (4, 1), (5, 2), (8, 2), (20, 5), (23, 4))
     for where in HETEROGENEITY
     for share, asynchronous in ((1.0, False), (0.5, False), (1.0, True))
@@ -37,7 +37,7 @@ def plan_of(text):
 
 
 @pytest.mark.parametrize(
-    "wanted", CASES, ids=lambda w: f"{w.clients}-{w.byzantine}-{w.heterogeneity}-{w.participation:g}-{w.asynchronous}"
+    "wanted", CASES, ids=lambda w: f"{w.clients}-{w.byzantine}-{w.where}-{w.participation:g}-{w.asynchronous}"
 )
 def test_each_composition_is_offered_or_says_why_not(wanted):
     found = choose(wanted)
@@ -47,7 +47,7 @@ def test_each_composition_is_offered_or_says_why_not(wanted):
     suitable = [
         one.name for one in COMPOSITIONS
         if one.asynchronous == wanted.asynchronous and one.name not in (MEAN, ALONE)
-        and (wanted.heterogeneity == "groups" or not one.groups)
+        and (wanted.groups or not one.groups)
     ]  # fmt: skip
     assert sorted(names) == sorted(suitable)
     assert all(one.because.endswith(".") for one in found.refused)
@@ -57,7 +57,7 @@ def test_each_composition_is_offered_or_says_why_not(wanted):
         assert one.promise == kept
         assert one.measured.under_attack >= one.measured.without_attack / 2
         assert one.measured.composition == one.composition.name
-        assert one.measured.where == wanted.heterogeneity
+        assert one.measured.where == wanted.where
         assert (one.measured.clients, one.measured.f) == (found.tier.base.clients, found.f)
     if possible:
         assert found.most >= wanted.byzantine or any(one.promise.likely for one in possible)
@@ -70,7 +70,7 @@ def test_each_composition_is_offered_or_says_why_not(wanted):
         assert third.promise.f == max(one.promise.f for one in possible)
 
 
-@pytest.mark.parametrize("wanted", [Wanted(8, 1), Wanted(20, 2, 0.5), Wanted(8, 2, heterogeneity="groups"),
+@pytest.mark.parametrize("wanted", [Wanted(8, 1), Wanted(20, 2, 0.5), Wanted(8, 2, groups="unknown"),
                                     Wanted(8, 2, asynchronous=True)], ids=str)  # fmt: skip
 def test_the_command_of_an_offer_has_its_algorithm(wanted):
     found = choose(wanted)
@@ -82,6 +82,8 @@ def test_the_command_of_an_offer_has_its_algorithm(wanted):
             wanted.clients, wanted.byzantine, wanted.participation,
         )  # fmt: skip
         assert plan.training.lr == one.measured.rate
+        measured_with = Run(clients=wanted.clients, **HETEROGENEITY[wanted.where])
+        assert (plan.groups, plan.partition) == (measured_with.groups, measured_with.partition)
 
 
 @pytest.mark.slow
@@ -108,6 +110,21 @@ def test_a_consortium_of_four_gets_an_honest_answer(capsys):
     assert "Nothing promises to tolerate 1, or even one: train alone" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("clients", "byzantine"), [(4, 1), (8, 1), (20, 2), (100, 10)])
+@pytest.mark.parametrize("asynchronous", [(), ("--asynchronous",)])
+def test_the_whole_command_line_answers_in_each_tier(clients, byzantine, asynchronous, tmp_path, capsys):
+    sizes = tmp_path / "sites.csv"
+    sizes.write_text("client,size\n" + "".join(f"s{k},{40 + 10 * k}\n" for k in range(clients)))
+    words = ["--clients", str(clients), "--byzantine", str(byzantine), "--participation", "1", "--sizes", str(sizes)]
+    status = main(["choose", *words, "--groups", "unknown", *asynchronous])
+    told = capsys.readouterr().out
+    assert "There may be groups that learn different things" in told
+    assert f"Measured with {clients} clients" in told
+    offered = re.findall(r"^ +Try it: phalanx run .*$", told, re.MULTILINE)
+    assert (status == 0, len(offered) <= 3) == (bool(offered), True)
+    assert len(offered) == told.count("   Promise: ") == told.count("   Measured on digits: ")
+
+
 def test_sizes_come_from_a_file_and_the_promise_holds_for_them(tmp_path, capsys):
     (tmp_path / "sites.csv").write_text(
         "client,size\n" + "".join(f"s{k},{size}\n" for k, size in enumerate([900, 40, 50, 60, 70, 80, 45, 55]))
@@ -129,7 +146,7 @@ def test_sizes_come_from_a_file_and_the_promise_holds_for_them(tmp_path, capsys)
         ({"byzantine": 8}, "below 8, got 8"),
         ({"participation": 0.0}, r"participation must lie in \(0, 1\], got 0"),
         ({"participation": 0.5, "asynchronous": True}, "Without rounds nobody is drawn"),
-        ({"heterogeneity": "odd"}, "must be one of alike, unlike, groups, got odd"),
+        ({"groups": "unknown", "alike": True}, "Leave out alike, or groups"),
         ({"sizes": {0: 3}}, "sizes must hold one for each of 8 clients, got 1"),
     ],
 )

@@ -23,7 +23,7 @@ from phalanx.wording import plural
 HOLDING = {
     "alike": "Clients hold like data",
     "unlike": "Clients hold different shares of the classes",
-    "groups": "Two groups learn different things",
+    "groups": "There may be groups that learn different things; measured were two",
 }
 
 
@@ -52,7 +52,8 @@ def _wanted(options: Options) -> Wanted:
         clients = len(sizes)
     if clients is None:
         raise InfeasibleError("Give --clients, or --sizes with a file of the sizes that they report.")
-    return Wanted(clients, options.byzantine, options.participation, sizes, options.heterogeneity, options.asynchronous)
+    how = options.byzantine, options.participation, sizes, options.groups, options.asynchronous, options.alike
+    return Wanted(clients, *how)
 
 
 def _lines(found: ChosenCompositions) -> Iterator[str]:
@@ -62,7 +63,7 @@ def _lines(found: ChosenCompositions) -> Iterator[str]:
     yield (
         f"{plural(wanted.clients, 'client')}, of which {wanted.byzantine} may lie, with {held}; "
         + ("served as they come" if wanted.asynchronous else f"{wanted.setting.asked} in a round")
-        + f". {HOLDING[wanted.heterogeneity]}."
+        + f". {HOLDING[wanted.where]}."
     )
     if not found.offers:
         yield _nothing(found)
@@ -147,7 +148,8 @@ def _refused(found: ChosenCompositions) -> Iterator[str]:
 def command(offer: Offer, found: ChosenCompositions) -> str:
     """Return the command that tries an offer, in a federation like the one where it was measured."""
     wanted = found.wanted
-    plan = Run(algorithm=offer.algorithm, clients=wanted.clients, training=LocalSGD(lr=offer.measured.rate))
+    held = found.tier.heterogeneity[wanted.where]
+    plan = Run(algorithm=offer.algorithm, clients=wanted.clients, training=LocalSGD(lr=offer.measured.rate), **held)
     words = ["phalanx", "run", *_options("", plan.settings)]
     if wanted.participation < 1:
         words += ["--participation", f"{wanted.participation:g}"]

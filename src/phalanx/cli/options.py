@@ -421,7 +421,7 @@ def weights() -> Parser:
 CHOOSE = "Choose a composition: by what it promises, and by what was measured in a federation of that size."
 CHOOSE_EXAMPLES = """Examples:
   phalanx choose --clients 8 --byzantine 1
-  phalanx choose --sizes sites.csv --heterogeneity groups
+  phalanx choose --sizes sites.csv --groups unknown
   phalanx choose --clients 100 --byzantine 10 --asynchronous --json
 
 It ends with status 1 if nothing promises to tolerate as many attackers."""
@@ -438,9 +438,9 @@ def choose() -> Parser:
     help_ = "CSV or JSON file of the sizes that clients report, as for phalanx weights; without it, promises hold "
     help_ += "whatever they report."
     parser.add_argument("--sizes", type=path, metavar="FILE", help=help_)
-    help_ = "alike: clients hold like data; unlike: their shares of classes differ; groups: there may be groups that "
-    help_ += "learn different things, and nobody knows them. (default: %(default)s)"
-    parser.add_argument("--heterogeneity", default="unlike", metavar="KIND", help=help_)
+    help_ = "There may be groups of clients that learn different things, and nobody knows them. (default: no groups)"
+    parser.add_argument("--groups", choices=["unknown"], help=help_)
+    parser.flag("--alike", "Clients hold like data; if not given, their shares of the classes differ.")
     parser.flag("--asynchronous", "Serve clients as they come, without rounds.")
     parser.flag("--json", "Print the choice as JSON.")
     return parser

@@ -9,7 +9,7 @@ that are tolerated.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 from typing_extensions import override
@@ -17,7 +17,7 @@ from typing_extensions import override
 from phalanx.core import Algorithm, InfeasibleError, Setting
 from phalanx.engine.participation import Participation
 from phalanx.experiments.choosing.compositions import ALONE, COMPOSITIONS, MEAN, Composition
-from phalanx.experiments.choosing.federations import HETEROGENEITY, TIERS
+from phalanx.experiments.choosing.federations import TIERS
 from phalanx.experiments.choosing.measured import MeasuredComposition, evidence
 from phalanx.experiments.leaderboard.defences import Setup
 from phalanx.experiments.leaderboard.tiers import Tier
@@ -38,9 +38,10 @@ class Wanted(CheckedFields):
         byzantine: number of them that may be attackers, at least 1.
         participation: share of the clients that are drawn for each round, above 0 to 1.
         sizes: reported numbers of examples; None: whatever they report.
-        heterogeneity: "alike": clients hold like data; "unlike": shares of classes differ; "groups": there may be
-            groups that learn different things, and nobody knows them.
+        groups: "unknown": there may be groups of clients that learn different things, and nobody knows them. None:
+            there are none.
         asynchronous: whether clients are served as they come, without rounds.
+        alike: whether clients hold like data; if not, their shares of the classes differ.
 
     Raises:
         ValueError: a value is out of its range.
@@ -50,8 +51,9 @@ class Wanted(CheckedFields):
     byzantine: int = 1
     participation: Annotated[float, Meta(gt=0, le=1)] = 1.0
     sizes: Mapping[int, int] | None = None
-    heterogeneity: str = "unlike"
+    groups: Literal["unknown"] | None = None
     asynchronous: bool = False
+    alike: bool = False
 
     @override
     def __post_init__(self) -> None:
@@ -63,10 +65,15 @@ class Wanted(CheckedFields):
             )
         if self.asynchronous and self.participation < 1:
             raise InfeasibleError("Without rounds nobody is drawn. Leave participation at 1, or asynchronous out.")
-        if self.heterogeneity not in HETEROGENEITY:
-            raise InfeasibleError(f"heterogeneity must be one of {', '.join(HETEROGENEITY)}, got {self.heterogeneity}.")
+        if self.alike and self.groups:
+            raise InfeasibleError("Groups that learn different things hold no like data. Leave out alike, or groups.")
         if self.sizes is not None and len(self.sizes) != self.clients:
             raise InfeasibleError(f"sizes must hold one for each of {self.clients} clients, got {len(self.sizes)}.")
+
+    @property
+    def where(self) -> str:
+        """The kind of heterogeneity, by its name in the measurements."""
+        return "groups" if self.groups else "alike" if self.alike else "unlike"
 
     @property
     def setting(self) -> Setting:
@@ -149,7 +156,7 @@ def choose(wanted: Wanted) -> ChosenCompositions:
         InfeasibleError: nothing was measured for it.
 
     Example:
-        >>> found = choose(Wanted(clients=4, byzantine=1, heterogeneity="alike"))
+        >>> found = choose(Wanted(clients=4, byzantine=1, alike=True))
         >>> all(offer.promise.f >= 1 for offer in found.offers)
         True
         >>> [one.composition.name for one in found.refused if "Krum" in one.composition.name]
@@ -160,7 +167,7 @@ def choose(wanted: Wanted) -> ChosenCompositions:
     rows = {
         one.composition: one
         for one in evidence()
-        if (one.clients, one.where, one.f) == (tier.base.clients, wanted.heterogeneity, f)
+        if (one.clients, one.where, one.f) == (tier.base.clients, wanted.where, f)
     }
     possible, refused = list[Offer](), list[Refusal]()
     for one in _suitable(wanted):
@@ -188,7 +195,7 @@ def _suitable(wanted: Wanted) -> list[Composition]:
         for one in COMPOSITIONS
         if one.asynchronous == wanted.asynchronous
         and one.name not in (MEAN, ALONE)
-        and (not one.groups or wanted.heterogeneity == "groups")
+        and (not one.groups or wanted.groups)
     ]
 
 
