@@ -14,7 +14,7 @@ from flower.test_codec import bad_arrays
 from phalanx import Guard
 from phalanx.aggregators import SMEA, Krum, Mean, Median, TrimmedMean
 from phalanx.core import ClientReport, InfeasibleError, StalledError
-from phalanx.engine import LostRounds
+from phalanx.engine import LoopSettings, LostRounds
 from phalanx.flower import InProcessGrid, PhalanxStrategy
 from phalanx.weighting import Ignore, Truncate
 
@@ -259,6 +259,32 @@ def test_a_round_whose_answers_could_be_of_attackers_alone_is_lost():
     assert moved(start, result) == pytest.approx(1.5, abs=1e-5), "without a promise it is not"
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"loop": LoopSettings(tolerate=1, broken_promise="remark")},
+        {"tolerate": 1, "broken_promise": "remark"},
+        {"loop": LoopSettings(tolerate=1), "broken_promise": "unweighted"},
+    ],
+)
+def test_such_a_round_is_aggregated_and_counted_if_the_settings_say_so(given, caplog):
+    fails = [quickstart_client(i, change=lambda reply: 1 / 0) for i in (2, 3)]
+    strategy = PhalanxStrategy(Median(), Ignore(), **given)
+    start, result = quickstart(strategy, [*HONEST[:2], *fails], rounds=2)
+    assert moved(start, result) == pytest.approx(3.0, abs=1e-5)
+    assert strategy.broken == {1: 1, 2: 1}
+    assert strategy.shares == {1: 0.5, 2: 0.5}
+    assert "and counted." in strategy.promise.sentence
+    assert "the promise for 1 would be broken. It is aggregated" in caplog.text
+
+
+def test_settings_that_no_hosted_round_has_are_refused(monkeypatch):
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # which would refuse the second sooner
+    for given, why in ({"loop": LoopSettings(until=3)}, "until is not for"), ({"loop": Guard()}, "guard=Guard"):
+        with pytest.raises((TypeError, ValueError), match=why):
+            PhalanxStrategy(Median(), Ignore(), **given)
+
+
 def test_an_invalid_answer_is_one_of_an_attacker():
     """One of four sends what cannot be read, so that no attacker is left among the three."""
     strategy = PhalanxStrategy(Median(), Ignore(), tolerate=1)
@@ -357,7 +383,7 @@ def test_a_size_counts_from_the_first_fit_update_of_its_node_on():
 
 def test_a_limit_on_norms_is_a_defence():
     far = quickstart_client(3, record_of(Array(np.full(2, 50.0, np.float32))))
-    strategy = PhalanxStrategy(Mean(), Ignore(), Guard(max_norm=30.0))
+    strategy = PhalanxStrategy(Mean(), Ignore(), guard=Guard(max_norm=30.0))
     start, result = quickstart(strategy, [*HONEST[:3], far])
     assert moved(start, result) == pytest.approx(2.0, abs=1e-5)
 

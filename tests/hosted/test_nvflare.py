@@ -20,6 +20,7 @@ from nvflare.job_config.fed_job_config import FedJobConfig
 from phalanx.aggregators import Krum, Median, TrimmedMean
 from phalanx.algorithms import FedAvg
 from phalanx.core import InfeasibleError, StalledError, Updates
+from phalanx.engine import LoopSettings
 from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
 from phalanx.nvflare import PhalanxAggregator
@@ -141,6 +142,8 @@ def test_what_it_promises_is_said_and_what_it_cannot_is_refused():
         PhalanxAggregator(Median(), Ignore(), clients=4, tolerate=2)
     with pytest.raises(InfeasibleError, match="Krum"):
         PhalanxAggregator(Krum(f=1), Ignore(), clients=3)
+    with pytest.raises(TypeError, match="no option tolerat"):
+        PhalanxAggregator(Median(), Ignore(), clients=4, tolerates=1)
     with pytest.raises(InfeasibleError, match="tolerate needs clients"):
         PhalanxAggregator(Median(), Ignore(), tolerate=2)
 
@@ -189,7 +192,13 @@ def test_metrics_that_are_too_large_end_nothing():
 
 
 ALL = PhalanxAggregator(
-    TrimmedMean(0.3), Truncate(0.1, 0.3), Guard(max_norm=5.0), LostRounds(most=3), clients=9, tolerate=1, size_key="n"
+    TrimmedMean(0.3),
+    Truncate(0.1, 0.3),
+    LoopSettings(guard=Guard(max_norm=5.0), broken_promise="remark"),
+    lost_rounds=LostRounds(most=3),
+    clients=9,
+    tolerate=1,
+    size_key="n",
 )
 
 

@@ -4,12 +4,13 @@ It decides whom a task is sent to, and how long is waited.  A malformed update i
 round goes on.
 """
 
+import dataclasses
 import logging
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.aggregators.aggregator import wrong_number
@@ -17,16 +18,31 @@ from phalanx.algorithms import FedAvg
 from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.core import InfeasibleError, Setting, StalledError, Updates, Vector, Verdict, lost_verdicts
 from phalanx.engine.connection import Reply
-from phalanx.engine.guard import Guard, Sent
-from phalanx.engine.lost import LostRounds
+from phalanx.engine.guard import Sent
+from phalanx.engine.settings import LoopSettings
 from phalanx.engine.suspicion import Conduct, conduct, in_words
-from phalanx.promises import Promise, promise, watched
+from phalanx.promises import Promise, PromiseError, promise, watched
+from phalanx.promises.promise import TAKEN
 from phalanx.promises.promise_watch import combine
 from phalanx.promises.remarks import beyond_tolerance
 from phalanx.weighting import AsReported, Preprocess, Truncate
 from phalanx.wording import plural, visible
 
 LARGEST = 1e300  # of a metric
+OTHERS = ("until", "influence")  # settings of a loop that the framework has, or does not have
+
+
+def hosted_settings(given: LoopSettings | None, options: dict[str, Any]) -> LoopSettings:
+    """Return the settings of hosted rounds, of which each can be an option too; those are taken out of the options.
+
+    Raises:
+        TypeError: something else than settings is given.
+    """
+    if not isinstance(given, LoopSettings | None):
+        raise TypeError(f"loop must be LoopSettings, got {given!r}. Give what it is by name, such as guard=Guard().")
+    own = [field.name for field in dataclasses.fields(LoopSettings) if field.name not in OTHERS]
+    named = {name: value for name in own if (value := options.pop(name, None)) is not None}
+    return dataclasses.replace(given or LoopSettings(), **named)
 
 
 class Submitted(NamedTuple):
@@ -59,33 +75,31 @@ class HostedRounds:
     Args:
         aggregator: the rule for the updates of a round.
         preprocess: makes weights of the reported sizes. The first that a client reports with a valid update is used.
-        guard: what an update must be.
-        lost_rounds: how many rounds in a row may be lost; they are always skipped.
-        tolerate: attackers that each round must tolerate; None: as many as it can, which can be none.
+        settings: `LoopSettings`, of which the framework that hosts the rounds has `until`, and measures no `influence`;
+            lost rounds are always skipped.
         log: where it says what happens.
         called: what a client is called there.
         name: returns the name of a client, for what is said.
 
     Raises:
-        ValueError: lost rounds would be waited for.
+        ValueError: lost rounds would be waited for, or `until` or `influence` is given.
     """
 
     def __init__(
         self,
         aggregator: Aggregator | None = None,
         preprocess: Preprocess | None = None,
-        guard: Guard | None = None,
-        lost_rounds: LostRounds | None = None,
-        tolerate: int | None = None,
+        settings: LoopSettings | None = None,
         *,
         log: logging.Logger,
         called: str = "client",
         name: Callable[[int], str] = str,
     ) -> None:
         self.aggregator, self.preprocess = aggregator or Mean(), preprocess or AsReported()
-        self.guard, self.lost_rounds, self.tolerate = guard or Guard(), lost_rounds or LostRounds(), tolerate
+        self.settings = settings or LoopSettings()
         self.promise: Promise | None = None
         self.shares = dict[int, float]()  # by round: the most that as many clients held of the weight
+        self.broken = dict[int, int]()  # by round: how many aggregations broke the promise and were done all the same
         self.verdicts = dict[int, dict[int, Verdict]]()  # by round and client, as the next three
         self.invalid = dict[int, dict[int, str]]()
         self.lost = dict[int, dict[int, str]]()
@@ -95,8 +109,11 @@ class HostedRounds:
         self._previous: Vector | None = None
         self._lost_in_a_row = 0
         self._last_conduct = dict[int, Conduct]()
-        if self.lost_rounds.then != "skip":
+        if self.settings.lost_rounds.then != "skip":
             raise ValueError('then must be "skip", got "wait": rounds are counted by the framework that hosts them.')
+        for option in OTHERS:
+            if getattr(self.settings, option) != getattr(LoopSettings(), option):
+                raise ValueError(f"{option} is not for rounds that a framework hosts. Leave it out.")
         if isinstance(self.preprocess, Truncate):
             for remark in beyond_tolerance(self.preprocess, self.aggregator):
                 warnings.warn(remark, stacklevel=3)
@@ -118,11 +135,14 @@ class HostedRounds:
             raise error
         if self.promise is not None or not sent:
             return
+        f = self.settings.tolerate
         setting = Setting(max(known, sent), drawn=sent if sent < known else None, lossy=True, joins=True)
         try:
-            self.promise = promise(FedAvg(self.aggregator, self.preprocess), setting, f=self.tolerate)
+            self.promise = promise(
+                FedAvg(self.aggregator, self.preprocess), setting, f=f, broken=self.settings.broken_promise
+            )
         except InfeasibleError as error:
-            if self.tolerate is not None:
+            if f is not None:
                 raise
             self._log.warning("promises nothing: %s", error)  # as long as no more clients have come
             return
@@ -159,7 +179,9 @@ class HostedRounds:
                 continue
             sizes.setdefault(client, sized)
             taken.append(Reply(client, number, answer.delta, 0.0))
-        checked = self.guard.inspect(taken, {client: Sent(number, base) for client in recipients}, number, base)
+        checked = self.settings.guard.inspect(
+            taken, {client: Sent(number, base) for client in recipients}, number, base
+        )
         self.invalid[number] = wrong = {**wrong, **checked.invalid}
         silent = {*recipients} - sizes.keys() - wrong.keys() - lost.keys()
         self.lost[number] = {**lost, **dict.fromkeys(silent, "it did not answer before the round ended")}
@@ -175,7 +197,8 @@ class HostedRounds:
             weights = weights_of(self.preprocess.among(enrolled, updates.clients), updates)
             # honest clients send nothing invalid, so those that did are among the attackers
             left = max(0, self.promise.in_step - len(wrong)) if self.promise else 0
-            with watched(left) as held:
+            broken, treatment = list[PromiseError](), self.settings.broken_promise
+            with watched(left, broken, treatment) as held:
                 delta, choice = combine(
                     self.aggregator,
                     updates.deltas,
@@ -189,6 +212,9 @@ class HostedRounds:
             return self.lose(number, updates.clients, str(error))
         change, self._previous, self._lost_in_a_row = self._previous, delta, 0
         self.shares |= {number: max(held)} if held else {}
+        self.broken |= {number: len(broken)} if broken else {}
+        for one in broken:
+            self._log.warning("round %d: %s It is %s.", number, one, TAKEN[treatment])
         remark = self.preprocess.remark(enrolled, updates.clients)
         self.verdicts[number] = verdicts_of(updates, weights, choice, remark)
         shares = {i: float(w) for i, w in zip(updates.clients, weights, strict=True)}
@@ -199,7 +225,7 @@ class HostedRounds:
         """Return the size of a client, the first that came with a valid update, and why it is impossible if it is."""
         if client in self._sizes:
             return self._sizes[client], ""
-        sizes, invalid = self.guard.enroll({client: reported})
+        sizes, invalid = self.settings.guard.enroll({client: reported})
         return sizes.get(client, 0), invalid.get(client, "")
 
     def _judge(
@@ -222,7 +248,7 @@ class HostedRounds:
         self._log.error("round %d changes nothing, it is lost: %s", number, why)
         self.verdicts[number] = lost_verdicts(clients, why)
         self._lost_in_a_row += 1
-        if self._lost_in_a_row >= self.lost_rounds.most:
+        if self._lost_in_a_row >= self.settings.lost_rounds.most:
             raise StalledError(f"{plural(self._lost_in_a_row, 'round')} in a row were lost, the last one because {why}")
         return Combined(None, {})
 

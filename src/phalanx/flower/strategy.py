@@ -1,6 +1,6 @@
 """Phalanx rules in an existing Flower app, of which one line changes.
 
-    strategy = PhalanxStrategy(aggregator=TrimmedMean(0.2), guard=Guard(max_norm=10.0), fraction_train=0.5)
+    strategy = PhalanxStrategy(TrimmedMean(0.2), guard=Guard(max_norm=10.0), tolerate=1, fraction_train=0.5)
 
 A malformed reply is invalid, with the reason, and the round goes on.  Such an app has no nonces and signatures, and no
 deadlines of Phalanx: the sender of a reply is the one that Flower names, and a round waits as long as Flower's
@@ -21,9 +21,8 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator
 from phalanx.aggregators.aggregator import TooFewRowsError, TooManyRowsError
 from phalanx.core import ClientReport, InfeasibleError, Vector
-from phalanx.engine.guard import Guard
-from phalanx.engine.hosted import HostedRounds, Submitted, mean_metrics
-from phalanx.engine.lost import LostRounds
+from phalanx.engine.hosted import HostedRounds, Submitted, hosted_settings, mean_metrics
+from phalanx.engine.settings import LoopSettings
 from phalanx.flower.codec import MalformedError, brief, entries_of, report_of
 from phalanx.flower.logs import log_fields
 from phalanx.flower.wire import failure
@@ -40,34 +39,33 @@ class PhalanxStrategy(FlowersFedAvg):
         aggregator: the rule for the updates of a round.
         preprocess: makes weights of the reported numbers of examples. The first that a node reports with a valid update
             is used. For the scope "population", the population is all nodes that have sent one so far.
-        guard: which replies and sizes are invalid.
+        loop: `LoopSettings`: the guard, lost rounds, how many attackers each round must tolerate, and what follows if
+            one breaks that promise. Flower counts every round and says when the run ends, so that lost rounds are
+            skipped, and `until` is not given.
         loss_key: the name of the loss in answers to Flower's "evaluate" messages, in which clients measure the model of
             the round on examples of their own. These are `reports`.
         accuracy_key: the name of the accuracy there.
-        lost_rounds: after how many rounds in a row without a result the run ends with `StalledError`. Flower counts
-            every round, so that only "skip" can be meant.
-        tolerate: number of Byzantine nodes that each aggregation must tolerate: rounds that do not are lost. None: as
-            many as any round does. `promise` says how many that is, for the nodes of the first round; see there.
-        options: of Flower's `FedAvg`: whom to sample, and the names of records.
+        options: fields of `loop` by name, such as `tolerate=1`; and those of Flower's `FedAvg`: whom to sample, and the
+            names of records.
     """
 
     def __init__(
         self,
         aggregator: Aggregator | None = None,
         preprocess: Preprocess | None = None,
-        guard: Guard | None = None,
-        lost_rounds: LostRounds | None = None,
+        loop: LoopSettings | None = None,
         *,
-        tolerate: int | None = None,
         loss_key: str = "eval_loss",
         accuracy_key: str = "eval_acc",
         **options: Any,
     ) -> None:
+        settings = hosted_settings(loop, options)
         super().__init__(**options)
-        self._rounds = HostedRounds(aggregator, preprocess, guard, lost_rounds, tolerate, log=log, called="node")
+        self._rounds = HostedRounds(aggregator, preprocess, settings, log=log, called="node")
         self.verdicts, self.conduct = self._rounds.verdicts, self._rounds.conduct  # by round and node, as the next two
         self.invalid, self.lost = self._rounds.invalid, self._rounds.lost
         self.shares = self._rounds.shares  # by round: the most that as many nodes held of the weight
+        self.broken = self._rounds.broken  # by round: aggregations that broke the promise and were done all the same
         self.reports = dict[int, dict[int, ClientReport]]()  # by round and node: of the model that the round made
         self._measured = {"examples": self.weighted_by_key, "loss": loss_key, "accuracy": accuracy_key}
         self._own_metrics = bool(options.get("train_metrics_aggr_fn"))

@@ -24,9 +24,8 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator
 from phalanx.core import InfeasibleError, Vector
-from phalanx.engine.guard import Guard
-from phalanx.engine.hosted import HostedRounds, Submitted, mean_metrics
-from phalanx.engine.lost import LostRounds
+from phalanx.engine.hosted import HostedRounds, Submitted, hosted_settings, mean_metrics
+from phalanx.engine.settings import LoopSettings
 from phalanx.weighting import Preprocess
 from phalanx.wording import shown
 
@@ -45,12 +44,12 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
         aggregator: the rule for the updates of a round.
         preprocess: makes weights of the sizes that clients report. The first that a client reports with a valid update
             is used.
-        guard: what an update must be.
-        lost_rounds: how many rounds in a row may be lost.
+        loop: `LoopSettings`: the guard, lost rounds, how many attackers each round must tolerate, and what follows if
+            one breaks that promise. NVFlare counts rounds, so that lost ones are skipped, and `until` is not given.
         clients: those that take part; they bound how many attackers each round tolerates.
-        tolerate: attackers that each round must tolerate; None: as many as it can, which can be none.
         size_key: under which clients report their size in the `meta` of a result.
         settings: for the job's file, which is refused if it does not give back the same settings.
+        options: fields of `loop` by name, such as `tolerate=1`.
 
     Attributes:
         rounds: the verdicts, by round from 1 on and by the client's number.
@@ -64,24 +63,25 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
         self,
         aggregator: Aggregator | None = None,
         preprocess: Preprocess | None = None,
-        guard: Guard | None = None,
-        lost_rounds: LostRounds | None = None,
+        loop: LoopSettings | None = None,
         *,
         clients: int | None = None,
-        tolerate: int | None = None,
         size_key: str = SIZE,
         settings: str = "",
+        **options: Any,
     ) -> None:
         super().__init__()
         self.expected_data_kind = DataKind.WEIGHT_DIFF
         self.names = list[str]()
+        self.loop = hosted_settings(loop, options)
+        if options:
+            raise TypeError(f"PhalanxAggregator has no option {', '.join(options)}.")
         name = self.names.__getitem__
-        self.rounds = HostedRounds(aggregator, preprocess, guard, lost_rounds, tolerate, log=log, name=name)
+        self.rounds = HostedRounds(aggregator, preprocess, self.loop, log=log, name=name)
         # A job's file has what stands in attributes of the parameters' names, and makes another aggregator of it.
         self.aggregator, self.preprocess = self.rounds.aggregator, self.rounds.preprocess
-        self.guard, self.lost_rounds = self.rounds.guard, self.rounds.lost_rounds
-        self.clients, self.tolerate, self.size_key = clients, tolerate, size_key
-        chosen = (self.aggregator, self.preprocess, self.guard, self.lost_rounds, clients, tolerate, size_key)
+        self.clients, self.size_key = clients, size_key
+        chosen = (self.aggregator, self.preprocess, self.loop, clients, size_key)
         self.settings = repr(chosen)
         if settings not in ("", self.settings):
             raise InfeasibleError(
@@ -92,7 +92,7 @@ class PhalanxAggregator(ModelAggregator):  # type: ignore[misc]
         self._form: Arrays | None = None
         if clients is not None:
             self.rounds.begin(1, clients, clients)
-        elif tolerate is not None:
+        elif self.loop.tolerate is not None:
             raise InfeasibleError("tolerate needs clients as well: how many take part decides what can be tolerated.")
 
     @override
