@@ -15,6 +15,7 @@ from phalanx.cli.checks import check_device, check_folder
 from phalanx.cli.consoles import escape, say
 from phalanx.cli.options import Execution, data_dir
 from phalanx.cli.parser import Options
+from phalanx.cli.remedies import remedy_options, with_options
 from phalanx.cli.terminal import say_unsealed
 from phalanx.core import InfeasibleError
 from phalanx.data import holdings
@@ -45,9 +46,15 @@ COLUMNS = 30  # classes that the table of `phalanx partition` has columns for, a
 def run_command(options: Options, console: Console) -> int:
     """Carry out one run, with a bar, tables and a folder; return the exit status."""
     plan, execution = options.draft.make(Run), options.draft.make(Execution)
+    with with_options(plan):
+        return _carry_out_one(plan, execution, console)
+
+
+def _carry_out_one(plan: Run, execution: Execution, console: Console) -> int:
     if execution.dry_run:
         federation = Federation(plan, data_dir(execution.data_dir))
-        say(console, *federation.promise.text, *federation.remarks)
+        said = [*federation.promise.text, *federation.remarks]
+        say(console, *said, *filter(None, [remedy_options(" ".join(said), plan)]))
         return 0
     _check_execution(execution, _folder(plan, execution))
     plan = _with_engine(plan, execution)
@@ -55,7 +62,7 @@ def run_command(options: Options, console: Console) -> int:
     record = None if execution.again else _stored(plan, folder, console)
     if record is None:
         (record,) = _carry_out({plan.title: plan}, {plan.title: folder}, execution, console)
-    return _show([record], folder, plan.title, console)
+    return _show([record], folder, plan.title, console, plan)
 
 
 def _folder(plan: Run, execution: Execution) -> Path:
@@ -242,19 +249,21 @@ def _where_it_goes_on(plan: Run, console: Console) -> Observer:
     return observer
 
 
-def _show(records: Sequence[Record], folder: Path, title: str, console: Console) -> int:
+def _show(records: Sequence[Record], folder: Path, title: str, console: Console, plan: Run | None = None) -> int:
     for shown in (terminal.results, terminal.exclusions, terminal.unused, terminal.reports):
         table = shown(records)
         if table is not None:
             console.print(table)
     for record in records:
         if (promise := record.summary.promise) is not None:
-            say(console, f"{record.name}: {promise.text[0]}")
+            remedies = remedy_options(promise.text[0], plan) if plan is not None else ""
+            say(console, f"{record.name}: {promise.text[0]}", *filter(None, [remedies]))
         for line in terminal.complaints(record):
             say(console, f"{record.name}: {line}")
     failed = [record for record in records if record.summary.status == "failed"]
     for record in failed:
         why = escape(record.summary.error or "", lines=True)
         console.print(f"[red]{escape(record.name)} had to stop.[/] {why}", soft_wrap=True)
+        say(console, *filter(None, [remedy_options(record.summary.error or "", plan)] if plan is not None else []))
     say(console, f"Report: {write(records, folder, title)}")
     return 1 if failed else 0
