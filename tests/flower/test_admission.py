@@ -27,6 +27,7 @@ from flower.federations import (
 )
 from flower.test_codec import bad_arrays, claiming
 from phalanx import Guard, Until
+from phalanx.aggregators import Median
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import InfeasibleError, StalledError
 from phalanx.engine import LoopSettings
@@ -44,6 +45,7 @@ from phalanx.flower.codec import (
 from phalanx.flower.register import Register
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
+from phalanx.weighting import Ignore
 
 PLAN = dataclasses.replace(SMALL, clients=4, model=MLP((4,)), until=phalanx.Until(3))
 BAD = 3  # the client that misbehaves
@@ -654,8 +656,8 @@ def test_a_new_term_in_the_roster_lets_a_suspended_client_in_again(tmp_path):
     assert seen[1:] == [True, True, True, False, False, True, True]
 
 
-def test_a_client_that_is_revoked_in_mid_run_is_not_asked_any_more(tmp_path):
-    path, served = tmp_path / "roster.yaml", []
+def test_a_client_that_is_revoked_in_mid_run_is_not_asked_any_more_and_the_promise_is_for_the_rest(tmp_path):
+    path, served, promised = tmp_path / "roster.yaml", [], []
     roster_of(4).save(path)
     with (
         InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid,
@@ -664,15 +666,21 @@ def test_a_client_that_is_revoked_in_mid_run_is_not_asked_any_more(tmp_path):
 
         def observer(progress):
             served.append(set(progress.updates.clients) if progress.updates else None)
+            promised.extend([(progress.promise.f, progress.promise.clients)] if progress.promise else [])
             if progress.step == 2:
                 roster_of(4).changing(BAD, revoked=True).save(path)
                 while BAD in transport.register.roster.active:
                     time.sleep(0.02)
 
         phalanx.run(
-            FedAvg(), transport, Federation(PLAN).start, LoopSettings(until=Until(4)), observers=[transport, observer]
+            FedAvg(Median(), Ignore()),
+            transport,
+            Federation(PLAN).start,
+            LoopSettings(until=Until(4), tolerate=1),
+            observers=[transport, observer],
         )
     assert served[1:] == [{0, 1, 2, 3}] * 2 + [{0, 1, 2}] * 2
+    assert promised == [(1, 4), (1, 3)]
 
 
 @pytest.mark.slow
