@@ -29,7 +29,8 @@ def plan_of(words):
         ("--algorithm Quorum --algorithm.k 7 --algorithm.algorithm FedAvg --algorithm.algorithm.aggregate Median", 3),
         ("--algorithm ClusteredFL --algorithm.aggregate Median", 2),
         ("--algorithm FedAvg --algorithm.aggregate Krum --algorithm.aggregate.f 6", 1),
-        ("--algorithm FedAvg", 0),
+        ("--algorithm FedAvg", 1),
+        ("--algorithm RFFL", 0),
     ],
 )
 def test_what_is_said_can_be_given(algorithm, count, capsys):
@@ -51,7 +52,9 @@ def test_the_innermost_field_is_meant_and_what_belongs_together_is_one_choice():
         "On the command line: --algorithm.algorithm.preprocess.scope subset --algorithm.algorithm.preprocess.drawn 5; "
         "--algorithm.algorithm.preprocess.drawn null; --algorithm.k K"
     )
-    assert remedy_options("Choose another rule, such as Median. Raise the deadline.", Run()) == ""
+    said = "On the command line: --algorithm.aggregate Median"
+    assert remedy_options("Choose another rule, such as Median. Raise the deadline.", Run()) == said
+    assert remedy_options("Take a rule that tolerates attackers, such as Median.", Run()) == said
 
 
 def test_the_end_of_a_run_says_it_too(tmp_path, capsys):

@@ -11,7 +11,8 @@ from phalanx.runs.plan import Run
 
 VALUE = r"[A-Z]\w*\([^()]*\)|\"[^\"]*\"|\d+(?:\.\d+)?|null"
 TO = rf"(?P<also>\band )?\b(?:or|(?P<name>[a-z_]+)) to (?P<value>{VALUE})"
-REMEDY = re.compile(rf"{TO}|\b(?:[Rr]aise|[Ll]ower) (?P<other>[a-z_]+)")
+RULE = r"\b(?:another rule|a rule [a-z ]+), such as (?P<rule>[A-Z]\w*)"
+REMEDY = re.compile(rf"{TO}|\b(?:[Rr]aise|[Ll]ower) (?P<other>[a-z_]+)|{RULE}")
 
 
 @contextmanager
@@ -34,9 +35,9 @@ def remedy_options(text: str, plan: Run) -> str:
     """
     paths, name, found = dict(_paths(plan)), "", list[str]()
     for match in REMEDY.finditer(text):
-        name = match["name"] or match["other"] or name
+        name = match["name"] or match["other"] or ("aggregate" if match["rule"] else name)
         if name in paths:
-            options = " ".join(_options(paths[name], match["value"] or name.upper()))
+            options = " ".join(_options(paths[name], match["value"] or match["rule"] or name.upper()))
             found = [*found[:-1], f"{found[-1]} {options}"] if match["also"] and found else [*found, options]
     return f"On the command line: {'; '.join(dict.fromkeys(found))}" if found else ""
 
