@@ -1,5 +1,6 @@
 """Our rules in an app of the shape of Flower's quickstart: one line of it is another."""
 
+import logging
 import re
 
 import numpy as np
@@ -15,6 +16,7 @@ from phalanx import Guard
 from phalanx.aggregators import SMEA, Krum, Mean, Median, TrimmedMean
 from phalanx.core import ClientReport, InfeasibleError, StalledError
 from phalanx.engine import LoopSettings, LostRounds
+from phalanx.engine.hosted import HostedRounds
 from phalanx.flower import InProcessGrid, PhalanxStrategy
 from phalanx.weighting import Ignore, Truncate
 
@@ -257,6 +259,16 @@ def test_a_round_whose_answers_could_be_of_attackers_alone_is_lost():
     strategy = PhalanxStrategy(Median(), Ignore())
     start, result = quickstart(strategy, [*HONEST[:2], *fails])
     assert moved(start, result) == pytest.approx(1.5, abs=1e-5), "without a promise it is not"
+
+
+def test_the_promise_follows_the_clients_that_there_are_and_never_tolerates_fewer(caplog):
+    rounds = HostedRounds(Median(), Ignore(), LoopSettings(tolerate=1), log=logging.getLogger("hosted"))
+    for number, (sent, known, clients) in enumerate([(4, 4, 4), (4, 4, 4), (5, 5, 5), (2, 2, 5), (4, 4, 4)], 1):
+        was = rounds.promise
+        rounds.begin(number, sent, known)
+        assert (rounds.promise.f, rounds.promise.clients) == (1, clients)
+        assert number != 2 or rounds.promise is was, "nothing has changed"
+    assert "the promise for 1 stays: 1 attacker of 2 clients" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ class HostedRounds:
         self.aggregator, self.preprocess = aggregator or Mean(), preprocess or AsReported()
         self.settings = settings or LoopSettings()
         self.promise: Promise | None = None
+        self._members: tuple[int, int] | None = None  # for whom it was computed: clients that there are, and of a round
         self.shares = dict[int, float]()  # by round: the most that as many clients held of the weight
         self.broken = dict[int, int]()  # by round: how many aggregations broke the promise and were done all the same
         self.verdicts = dict[int, dict[int, Verdict]]()  # by round and client, as the next three
@@ -122,7 +123,8 @@ class HostedRounds:
         """Compute and say what is promised for rounds of so many of the known clients, of which some may not answer.
 
         Args:
-            number: of the round, from 1 on. Once something is promised, later rounds change nothing.
+            number: of the round, from 1 on. As many attackers as first are tolerated in later rounds, of other clients as
+                well: rounds that break that are lost.
             sent: clients of this round.
             known: clients that there are.
 
@@ -133,19 +135,22 @@ class HostedRounds:
         """
         if number == 1 and (error := wrong_number(self.aggregator, sent)) is not None:
             raise error
-        if self.promise is not None or not sent:
+        before, members = self.promise, (known, sent)
+        if not sent or (before is not None and (not before.f or members == self._members)):
             return
-        f = self.settings.tolerate
+        f, self._members = self.settings.tolerate if before is None else before.f, members
         setting = Setting(max(known, sent), drawn=sent if sent < known else None, lossy=True, joins=True)
         try:
-            self.promise = promise(
-                FedAvg(self.aggregator, self.preprocess), setting, f=f, broken=self.settings.broken_promise
-            )
+            now = promise(FedAvg(self.aggregator, self.preprocess), setting, f=f, broken=self.settings.broken_promise)
         except InfeasibleError as error:
-            if f is not None:
+            if before is None and f is not None:
                 raise
-            self._log.warning("promises nothing: %s", error)  # as long as no more clients have come
+            stays = "promises nothing" if before is None else f"the promise for {f} stays"
+            self._log.warning("%s: %s", stays, error)  # as long as no more clients have come
             return
+        if before is not None and now.in_step > before.in_step:
+            return
+        self.promise = now
         (self._log.info if self.promise.f else self._log.warning)("%s", self.promise.sentence)
 
     def end(
