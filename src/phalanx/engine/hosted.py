@@ -123,8 +123,8 @@ class HostedRounds:
         """Compute and say what is promised for rounds of so many of the known clients, of which some may not answer.
 
         Args:
-            number: of the round, from 1 on. As many attackers as first are tolerated in later rounds, of other clients as
-                well: rounds that break that are lost.
+            number: of the round, from 1 on. As many attackers as at first are tolerated in later rounds, also of other
+                clients: rounds that break that are lost.
             sent: clients of this round.
             known: clients that there are.
 
