@@ -4,8 +4,8 @@ python benchmarks/free_riders.py [--only digits images copies] [--seeds 0 1 2 3 
 
 Ten honest clients hold 4, 20, 50, 90, 120, 150, 180, 220, 270 and 334 digits; another two attack.  The quota is a
 client's reputation over the largest one, its mean over the last third of the run; an excluded client has 0.  Each row:
-the mean and the largest, over the seeds, of the better attacker's; the means of that of the honest client with four
-examples, and of the median of the honest; the rank correlation of the honest quotas with sizes, and with how often
+the mean and the largest, over the seeds, of the better attacker's, and its mean in all rounds; the means of that of the
+honest client with four examples, and of the median of the honest; the rank correlation of the honest quotas with sizes, and with how often
 they have answered; the mean accuracy of the honest clients' models at the end, in percent.
 
 `images`: the price of `Challenge` for ten clients with 600 images of MNIST each, and the least that one has proven.
@@ -14,7 +14,7 @@ they have answered; the mean accuracy of the honest clients' models at the end, 
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -30,35 +30,46 @@ from papers.catalyst.populations import Subset
 from phalanx import Record, Run, Study, Until
 from phalanx.aggregators import Median
 from phalanx.algorithms import RFFL, AsyncRFFL, Challenge, FedAvg, Quorum, Rewarded, Unsent
-from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Scheduled, Sybils
+from phalanx.attacks import (
+    Attack,
+    Duplicate,
+    Flood,
+    LazyFreeRider,
+    Mimic,
+    RandomFreeRider,
+    Replay,
+    Rescale,
+    Scheduled,
+    Sybils,
+    Together,
+)
 from phalanx.attacks.attack import AttackTraits, Forged, Knowledge, Remembering, Update
 from phalanx.core import Algorithm
 from phalanx.data import MNIST
 from phalanx.data.partition import Ints, Partition
 from phalanx.experiments.results import Results, Row
 from phalanx.models import MLP, CoxCNN, XuLyuMnistCNN
+from phalanx.runs.schema import StepRecord
 from phalanx.simulation import Lognormal
 from phalanx.training import Evaluation, LocalSGD
 
 SIZES = (4, 20, 50, 90, 120, 150, 180, 220, 270, 334)
-STRENGTH = 0.2  # of the shifts: the model has 2,410 entries only
 FAINT = 1e-8  # noise that only prevents an update of zero: a client that begins with none is paid nothing, forever
+M = FedAvg(Median())
 
 ALGORITHMS: Mapping[str, Algorithm] = {
-    "Rewarded": Rewarded(FedAvg(Median())),
-    "Rewarded, Unsent": Rewarded(FedAvg(Median()), unsent=Unsent()),
-    "Rewarded, Challenge": Rewarded(FedAvg(Median()), challenge=Challenge(STRENGTH)),
-    "Rewarded, both": Rewarded(FedAvg(Median()), unsent=Unsent(), challenge=Challenge(STRENGTH)),
+    "Rewarded": Rewarded(M),
+    "Rewarded, both": Rewarded(M, unsent=Unsent()),
+    "Rewarded, Unsent": Rewarded(M, unsent=Unsent(), challenge=None),
+    "Rewarded, None": Rewarded(M, challenge=None),
     "RFFL": RFFL(),
-    "RFFL, Unsent": RFFL(unsent=Unsent()),
-    "RFFL, Challenge": RFFL(challenge=Challenge(STRENGTH)),
-    "RFFL, both": RFFL(unsent=Unsent(), challenge=Challenge(STRENGTH)),
+    "RFFL, both": RFFL(unsent=Unsent()),
+    "RFFL, as published": RFFL.as_published(),
     "AsyncRFFL": AsyncRFFL(),
-    "AsyncRFFL, Challenge": AsyncRFFL(challenge=Challenge(STRENGTH)),
-    "Rewarded quorum": Rewarded(Quorum(FedAvg(Median()), 7)),
-    "Rewarded quorum, Unsent": Rewarded(Quorum(FedAvg(Median()), 7), unsent=Unsent()),
-    "Rewarded quorum, Challenge": Rewarded(Quorum(FedAvg(Median()), 7), challenge=Challenge(STRENGTH)),
-    "Rewarded quorum, both": Rewarded(Quorum(FedAvg(Median()), 7), unsent=Unsent(), challenge=Challenge(STRENGTH)),
+    "AsyncRFFL, None": AsyncRFFL(challenge=None),
+    "Rewarded quorum": Rewarded(Quorum(M, 7)),
+    "Rewarded quorum, both": Rewarded(Quorum(M, 7), unsent=Unsent()),
+    "Rewarded quorum, None": Rewarded(Quorum(M, 7), challenge=None),
 }
 
 
@@ -174,12 +185,18 @@ class NoisyCopy(Attack):
 
 
 ATTACKS: Mapping[str, Attack] = {
-    "nothing": Rescale(0.0),
+    "nothing": Rescale(0.0),  # as an honest client without examples
     "random": RandomFreeRider(),
+    "random, short": RandomFreeRider(1e-3),
+    "random, the same twice": Sybils(RandomFreeRider(1e-2)),
     "last change": LazyFreeRider(FAINT),
+    "last change without noise": LazyFreeRider(0.0),
     "last change, noise 0.001": LazyFreeRider(1e-3),
     "last change, noise 0.01": LazyFreeRider(1e-2),
     "last change, the same twice": Sybils(LazyFreeRider(1e-3)),
+    "last change, at once": Together(LazyFreeRider(FAINT), Flood()),
+    "last change, three answers each": Together(LazyFreeRider(FAINT), Duplicate()),
+    "last change, a turn late": Together(LazyFreeRider(FAINT), Replay()),
     "change before the last": Changes("earlier", 1),
     "change of 6 turns ago": Changes("earlier", 6),
     "all changes since the start": Changes("total"),
@@ -193,9 +210,13 @@ ATTACKS: Mapping[str, Attack] = {
     "mean of three, compares downloads": Back(1, (5, 8, 9), paired=True),
     "its first update, always": Stale(1),
     "trains in one of two turns": Scheduled(LazyFreeRider(FAINT), every=2),
+    "copy of whom Mimic learns": Mimic(),
+    "copy, three answers each": Together(Mimic(9), Duplicate()),
     "copy of the median client": Mimic(5),
     "copy of the largest client": Mimic(9),
+    "copy, noise of 0.03": NoisyCopy((9,), 0.03),
     "copy, noise of 0.3": NoisyCopy((9,), 0.3),
+    "copy, noise of 0.3, the same twice": Sybils(NoisyCopy((9,), 0.3)),
     "copy, noise of its length": NoisyCopy((9,), 1.0),
     "mean of three, noise of 0.3": NoisyCopy((5, 8, 9), 0.3),
 }
@@ -204,7 +225,16 @@ ATTACKS: Mapping[str, Attack] = {
 def quotas(record: Record) -> dict[int, float]:
     """Return the mean quota of each client in the last third of a run: as paid, or reputation over the largest one."""
     steps = [*record.history]
-    shares = [_shares(step.state) for step in steps[len(steps) * 2 // 3 :]]
+    return _means(record, steps[len(steps) * 2 // 3 :])
+
+
+def always(record: Record) -> dict[int, float]:
+    """Return the same over the whole run, the first answers included, which are paid without proof."""
+    return _means(record, record.history)
+
+
+def _means(record: Record, steps: Iterable[StepRecord]) -> dict[int, float]:
+    shares = [_shares(step.state) for step in steps if step.state]
     return {i: fmean(each.get(i, 0.0) for each in shares) for i in record.summary.clients}
 
 
@@ -242,7 +272,7 @@ def digits() -> Study:
         until=Until(30), evaluation=Evaluation(every=10000),
     )  # fmt: skip
     methods = {name: paced(algorithm) for name, algorithm in ALGORITHMS.items()}
-    measures = {"quotas": quotas, "answers": answers}
+    measures = {"quotas": quotas, "answers": answers, "always": always}
     return Study(base, {"method": methods, "attack": ATTACKS}, seeds=5, name="digits", measures=measures)
 
 
@@ -253,18 +283,18 @@ def images() -> Study:
         additional_byzantine=1, model=CoxCNN(), until=Until(20), evaluation=Evaluation(every=10000),
         training=LocalSGD(lr=0.05, engine="compiled"),
     )  # fmt: skip
-    strengths = {"None": None, **{str(strength): Challenge(strength) for strength in (0.05, 0.1, 0.2, 0.4)}}
+    strengths = {"None": None, **{"default": Challenge()}, **{str(s): Challenge(s) for s in (0.2, 0.4)}}
     models = {type(model).__name__: model for model in (XuLyuMnistCNN(), CoxCNN())}
     return Study(base, {"model": models, "algorithm.challenge": strengths}, seeds=1, name="images")
 
 
 def copies() -> Study:
     """Return the study of attackers that know of challenges, among the clients of `images`."""
-    algorithm = Rewarded(FedAvg(Median()), unsent=Unsent(), challenge=Challenge())
+    algorithm = ALGORITHMS["Rewarded, both"]
     base = replace(images().base, algorithm=algorithm, additional_byzantine=2, until=Until(25))
     models = {type(model).__name__: model for model in (MLP((64,)), XuLyuMnistCNN(), CoxCNN())}
     attacks = {name: attack for name, attack in ATTACKS.items() if isinstance(attack, Back)}
-    measures = {"quotas": quotas, "answers": answers}
+    measures = {"quotas": quotas, "answers": answers, "always": always}
     return Study(base, {"model": models, "attack": attacks}, seeds=3, name="copies", measures=measures)
 
 
@@ -280,7 +310,8 @@ def figures(row: Row) -> tuple[float, ...]:
     honest = [i for i in range(trace.clients) if i not in trace.byzantine]
     quota, bad = [found[i] for i in honest], max(found[i] for i in trace.byzantine)
     by = [[trace.held[i] for i in honest], [trace.measured["answers"].get(str(i), 0) for i in honest]]
-    return bad, bad, quota[0], median(quota), *(correlation(quota, other) for other in by), served(row)
+    ever = max(trace.measured["always"][str(i)] for i in trace.byzantine)
+    return bad, bad, ever, quota[0], median(quota), *(correlation(quota, other) for other in by), served(row)
 
 
 def table(results: Results) -> str:
@@ -288,7 +319,17 @@ def table(results: Results) -> str:
     if results.name == "images":
         return markdown(("model", "strength", "accuracy", "least proven"), map(price, results.rows))
     first = "model" if results.name == "copies" else "algorithm"
-    head = (first, "two clients send", "attacker", "at most", "four examples", "median", "size", "answers")
+    head = (
+        first,
+        "two clients send",
+        "attacker",
+        "at most",
+        "in all rounds",
+        "four examples",
+        "median",
+        "size",
+        "answers",
+    )
     lines = list[list[str]]()
     for names, rows in results.cells():
         columns = zip(*map(figures, rows), strict=True)

@@ -179,7 +179,7 @@ def algorithm(method: str, clients: int, size: Size, attackers: int = 0) -> Algo
     known: dict[str, Algorithm] = {
         "RFFL": RFFL.as_published(),
         FIXED: replace(RFFL.as_published(), clip=size.gamma),
-        OURS: RFFL(own="replaced", min_coherence=1.5),
+        OURS: replace(RFFL.as_published(), own="replaced", min_coherence=1.5),
         "FedAvg": FedAvg(),
         CLIPPED: FedAvg(aggregate=Clip(size.gamma) >> Mean()),
         "q-FFL": QFedAvg(q=0.1, lr=size.learning_rate(clients)),

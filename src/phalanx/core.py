@@ -525,7 +525,8 @@ class Algorithm(CheckedFields, ABC, Generic[State]):
     def candidate_models(self, state: State, client: int) -> Mapping[int, Download]:
         """Return the models that `client` can be served, by a number of the algorithm's own, the most general first.
 
-        The last is what `download` sends. Clients choose by examples that they keep from training: `Run.validation`.
+        The last is what `download` sends, without what is only added to test the client. Clients choose by examples
+        that they keep from training: `Run.validation`.
         """
         return {0: self.download(state, client)}
 

@@ -11,7 +11,7 @@ is their algorithm.  The steps of a round are taken here whenever one participan
 * The share of the update is added to the server's model.  The participant is paid out of the changes of the server's
   model since its last payment: over one update of each participant, as much as a round pays.
 
-A participant that sends back the last change of its model predicts the others, and is paid, unless `challenge` is set.
+A participant that sends back the last change of its model predicts the others, and would be paid with `challenge=None`.
 `Unsent`, by which `RFFL` can pay, does not help: what arrives is served at once, and little is left that is new.
 
 Participants that answer often have lower reputations, and those hardly follow sizes: docs/rffl.md has the correlations.
@@ -24,13 +24,14 @@ used or judged until half of them have reported: fast attackers could set the me
 The server keeps three vectors for each participant: its last update, the sum of its payments, and the server's model at
 its last payment.
 
-With more than `FEW` participants and the mean as rule, an arrival costs the same for any number of them: sums change by
-what it brings (`phalanx.algorithms.running`).  They add in another order, so other last bits follow.
+With more than `FEW` participants, the mean as rule and `challenge=None`, an arrival costs the same for any number of
+them: sums change by what it brings (`phalanx.algorithms.running`).  They add in another order, so other last bits
+follow.
 """
 
 import math
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Annotated, NamedTuple
 
@@ -44,7 +45,7 @@ from phalanx.algorithms.reputation import Allocation, CumulativeClient, MedianNo
 from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.running import GONE, TICK, Clipped, LastSent, Ranked, Shares, Slots
 from phalanx.core import InfeasibleError, Pool, Setting, Traits, Updates, Vector, Verdict
-from phalanx.fields import NonNegativeInt, PositiveFloat
+from phalanx.fields import LEFT_OUT, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.promises.promise_watch import combine
 from phalanx.wording import plural
@@ -101,7 +102,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         own: as in `RFFL`: "subtracted", "kept" or "replaced".
         aggregate: the rule for the others' last updates, with reputations as weights, with whose result an update is
             compared.
-        challenge: as in `RFFL`; costs a pass over all participants at each arrival.
+        challenge: as in `RFFL`; costs a pass over all participants at each arrival, which None saves.
     """
 
     fade: Annotated[float, Meta(ge=0, lt=1, description="at 1 reputations would never leave zero")] = 0.8
@@ -111,7 +112,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
     allocation: Allocation = Whole()
     own: Own = "subtracted"
     aggregate: Aggregator = Mean()
-    challenge: Challenge | None = None
+    challenge: Challenge | None = field(default=Challenge(), metadata={LEFT_OUT: None})
 
     @property
     @override
@@ -158,6 +159,11 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
     def download(self, state: AsyncRFFLState, client: int) -> Vector:
         """See `Algorithm`: w^(0) and all that the client was allocated."""
         return state.asked.shifted(client, state.accounts[client].paid)
+
+    @override
+    def candidate_models(self, state: AsyncRFFLState, client: int) -> Mapping[int, Vector]:
+        """See `Algorithm`: without a shift."""
+        return {0: state.accounts[client].paid}
 
     @override
     def step(self, state: AsyncRFFLState, updates: Updates) -> tuple[AsyncRFFLState, Set[int]]:

@@ -4,7 +4,9 @@ Ours.  What an update looks like does not tell who trained: a copy with noise, a
 the update of a client with much data.  So the server asks each client something else.  With w the server's model, of d
 entries, and g_i drawn for each update of client i, d standard normal numbers:
 
-    e_i    g_i / |g_i|;  client i downloads what it would, plus `strength` |w| e_i, and answers by an update u_i
+    e_i    g_i / |g_i|;  client i downloads what it would, plus s_i |w| e_i, and answers by an update u_i
+    s_i    `strength` (1 + (`doubt` - 1) (1 - p_i)): a client that has proven nothing gets a longer shift, which shows
+           more of its training; one that is proven trains on a better model
     v_i    u_i without its part along o, the mean direction of past updates, which all have in common
     a_i    -sqrt(d) <v_i, e_i> / |v_i|, within -3 and 3: how far u_i goes back, in standard deviations of chance
     Z_i    sum fade^k a_i / sqrt(sum fade^2k), over its answers, of which the latest has k = 0
@@ -20,8 +22,8 @@ entries, and g_i drawn for each update of client i, d standard normal numbers:
 A run in which nobody's training shows, for too few or too noisy answers, so pays as without challenges; its figure
 `proven` is zero for all, and its report says so of each client.
 
-Training goes back: a step of SGD at rate eta, on a loss of Hessian H, adds -eta H `strength` |w| e_i to what it would
-do without the shift.  More steps and more examples add more; of the rate a_i is independent.
+Training goes back: a step of SGD at rate eta, on a loss of Hessian H, adds -eta H s_i |w| e_i to what it would do
+without the shift.  More steps and more examples add more; of the rate a_i is independent.
 
 **What is bounded.**  All directions of e_i are equally probable, whatever else is known.  So the a_i of a client whose
 updates do not depend on the downloads that they answer are independent, symmetric, of variance at most one, and about
@@ -58,7 +60,7 @@ from phalanx.numerics.linalg import direction, norms
 from phalanx.rng import Entropy, numpy_generator
 
 MOST = 3.0  # one answer that is forged would be worth up to sqrt(d)
-BLOCK = 2**16  # entries of all shifts that are multiplied at once
+BLOCK = 2**24  # entries that are multiplied at once, of all updates and shifts
 
 
 class ShiftAnswers(NamedTuple):
@@ -123,10 +125,11 @@ class Challenge(CheckedFields):
     """Payment only for those who go back from secret shifts of what they download: see the top of the file.
 
     The server keeps one more vector for each client.  A shift costs as much as drawing a model, and each update is
-    multiplied with all shifts.
+    multiplied with all shifts.  Models that are evaluated and kept have no shift.
 
     Args:
-        strength: length of a shift, as a share of that of the server's model.
+        strength: length of the shift of a client that is proven, as a share of that of the server's model.
+        doubt: how many times as long the shift of a client is that has proven nothing, at least 1.
         sure: standard deviations beyond chance from which on a client is paid; one more, and it is paid in full.
         warmup: number of a client's first answers up to which it is paid anyway.
         fade: weight of the past in what is proven, in (0, 1].
@@ -134,6 +137,7 @@ class Challenge(CheckedFields):
     """
 
     strength: PositiveFloat = 0.1
+    doubt: Annotated[float, Meta(ge=1)] = 3.0
     sure: NonNegativeFloat = 2.5
     warmup: NonNegativeInt = 8
     fade: Annotated[float, Meta(gt=0, le=1)] = 0.95
@@ -150,14 +154,15 @@ class Challenge(CheckedFields):
             of: number of all clients: o is the mean of about so many updates.
         """
         answers, shifts, drawn = dict(asked.answers), dict(asked.shifts), dict(asked.drawn)
-        length = self.strength * float(norms(model[None])[0])
+        length = float(norms(model[None])[0])
         for i, a_i, c_i in _answers(asked, updates):
             answers[i] = answers.get(i, ShiftAnswers()).after(a_i, self.fade, c_i)
         for i in updates.clients:
             shifts.pop(i, None)
             one = answers.get(i, ShiftAnswers())
             if length > 0:
-                shifts[i], drawn[i] = length * self._direction(i, one.asked, model), version
+                strength = self.strength * (1 + (self.doubt - 1) * (1 - self._paid(one)))
+                shifts[i], drawn[i] = strength * length * self._direction(i, one.asked, model), version
                 one = one._replace(asked=one.asked + 1)
             answers[i] = one
         drawn = {i: drawn[i] for i in shifts}
@@ -172,9 +177,12 @@ class Challenge(CheckedFields):
     def proven(self, asked: Asked, clients: Collection[int]) -> dict[int, float]:
         """Return p_i of each client."""
         answers = {i: asked.answers.get(i, ShiftAnswers()) for i in clients}
-        return {i: self._proven(one) if one.given >= self.warmup else 1.0 for i, one in answers.items()}
+        return {i: self._paid(one) for i, one in answers.items()}
 
-    def _proven(self, one: ShiftAnswers) -> float:
+    def _paid(self, one: ShiftAnswers) -> float:
+        """Return p_i."""
+        if one.given < self.warmup:
+            return 1.0
         back, copied = (min(1.0, max(0.0, z - self.sure)) for z in (one.z, one.copies))
         return back * (1 - copied)
 
@@ -199,7 +207,8 @@ def _answers(asked: Asked, updates: Updates) -> list[tuple[int, float, float | N
     whose = sorted(asked.shifts)
     if not places:
         return []
-    b = _going_back(updates.deltas[places], [asked.shifts[j] for j in whose], asked.common)
+    answering = updates.deltas if len(places) == len(updates.clients) else updates.deltas[places]
+    b = _going_back(answering, [asked.shifts[j] for j in whose], asked.common)
     drawn = torch.tensor([asked.drawn[j] for j in whose])
     found = list[tuple[int, float, float | None]]()
     for k, b_i in zip(places, b, strict=True):
@@ -221,10 +230,12 @@ def _going_back(updates: Matrix, shifts: Sequence[Vector], common: Vector | None
     """Return (m, n), b_ij of each update and shift, float64 on the CPU; 0 if nothing is left of an update."""
     m, d = updates.shape
     o = torch.zeros(d, dtype=torch.float64, device=updates.device) if common is None else common.double()
-    along = torch.mv(updates.double(), o) / (o @ o).clamp(min=torch.finfo(torch.float64).tiny)
+    step = max(1, BLOCK // (m + len(shifts)))
+    parts = [slice(k, k + step) for k in range(0, d, step)]
+    along = sum((updates[:, part].double() @ o[part] for part in parts), o.new_zeros(m))
+    along /= (o @ o).clamp(min=torch.finfo(torch.float64).tiny)
     products, squares = updates.new_zeros(m, len(shifts), dtype=torch.float64), along.new_zeros(m)
-    for k in range(0, d, BLOCK):
-        part = slice(k, k + BLOCK)
+    for part in parts:
         v = updates[:, part].double() - along[:, None] * o[part]
         squares += v.square().sum(1)
         products += v @ torch.stack([shift[part].double() for shift in shifts]).T
@@ -234,9 +245,12 @@ def _going_back(updates: Matrix, shifts: Sequence[Vector], common: Vector | None
 
 def _with_common(asked: Asked, updates: Matrix, of: int) -> Asked:
     """Return it with o after updates."""
-    units = [u for update in updates if (u := direction(update)) is not None]
-    if not units:
+    total, count = updates.new_zeros(updates.shape[1]), 0
+    for update in updates:
+        if (u := direction(update)) is not None:
+            total, count = total.add_(u), count + 1
+    if not count:
         return asked
-    mean, heard = torch.stack(units).mean(0), min(asked.heard + len(units), max(of, len(units)))
-    common = mean if asked.common is None else asked.common + (mean - asked.common) * (len(units) / heard)
+    mean, heard = total / count, min(asked.heard + count, max(of, count))
+    common = mean if asked.common is None else asked.common + (mean - asked.common) * (count / heard)
     return asked._replace(common=common, heard=heard)

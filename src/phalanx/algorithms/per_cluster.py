@@ -205,7 +205,14 @@ class PerCluster(Wrapper):
         """See `Algorithm`: the models on the client's path, from the root's to what its cluster sends it."""
         path = state.tree.path(state.node_of(client))
         models = {v: self._uncorrected(state.tree.nodes[v].model) for v in path[:-1]}
-        return {**models, path[-1]: self.download(state, client)}
+        return {**models, path[-1]: self._served(state, client)}
+
+    def _served(self, state: PerClusterState, client: int) -> Download:
+        """Return the last of the client's candidate models."""
+        if client in state.newcomers:
+            return self.download(state, client)
+        inner = state.trained[state.tree.leaf_of(client)].inner
+        return [*self.algorithm.candidate_models(inner, client).values()][-1]
 
     def _uncorrected(self, model: Vector) -> Download:
         """Return the download of a model alone; what else a download holds is zero."""

@@ -17,9 +17,9 @@ its own defence, weights, rounds or arrivals, and this one judges and rewards on
 * An update without a direction, zero, agrees with nobody: its cosine is zero.
 * Nobody is excluded for a low reputation: who is not believed is filtered by the algorithm within, and gets nothing.
 
-That cosine pays who predicts the others' updates, and so free riders that send back the last change of the model.  With
-`unsent` it is that of `phalanx.algorithms.unsent`, taken on what a client could not know.  With `challenge` only those
-are paid who train on what they are sent: `phalanx.algorithms.challenge`.
+That cosine pays who predicts the others' updates, and so free riders that send back the last change of the model.  By
+default (`challenge`) only those are paid who train on what they are sent: `phalanx.algorithms.challenge`.  With
+`unsent` the cosine is that of `phalanx.algorithms.unsent`, taken on what a client could not know.
 
 The server keeps two vectors for each client: its model, and the direction of its last update.
 """
@@ -38,7 +38,7 @@ from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, p
 from phalanx.algorithms.unsent import Earned, JudgedUpdate, Known, Unsent, quotas_of
 from phalanx.algorithms.wrapper import OuterStateWithInnerVerdicts, StatefulWrapper
 from phalanx.core import Pool, Setting, Traits, Updates, Vector
-from phalanx.fields import NonNegativeFloat
+from phalanx.fields import LEFT_OUT, NonNegativeFloat
 from phalanx.numerics.linalg import direction
 
 
@@ -77,16 +77,16 @@ class Rewarded(StatefulWrapper):
         fade: alpha in [0, 1), the weight of the past reputation.
         sharpness: power to which the ratio of two reputations is raised, at least 0. 0 serves everybody alike.
         allocation: of what a quota takes the largest entries.
-        unsent: rewards only agreement on what a client could not know, which free riders do not have. None: a free
-            rider is rewarded for sending back what it was sent.
-        challenge: rewards only clients that train on what they are sent. None: who copies others is rewarded.
+        unsent: rewards only agreement on what a client could not know.
+        challenge: rewards only clients that train on what they are sent. None: free riders that send back what they
+            were sent, or copy others, are rewarded. Not used where sharpness is 0.
     """
 
     fade: Annotated[float, Meta(ge=0, lt=1, description="at 1 reputations would never leave zero")] = 0.8
     sharpness: NonNegativeFloat = 1.0
     allocation: Allocation = Whole()
     unsent: Unsent | None = None
-    challenge: Challenge | None = None
+    challenge: Challenge | None = field(default=Challenge(), metadata={LEFT_OUT: None})
 
     @override
     def __post_init__(self) -> None:
@@ -105,8 +105,13 @@ class Rewarded(StatefulWrapper):
     def traits(self) -> Traits:
         """See `Algorithm`: it shows reputations and quotas; quotas of parts of a model need its layout."""
         inner, parts = super().traits, not isinstance(self.allocation, Whole)
-        observed = (*inner.observed, "reputation", "quota", *(("proven",) if self.challenge else ()))
+        observed = (*inner.observed, "reputation", "quota", *(("proven",) if self._asks else ()))
         return inner._replace(observed=observed, knows_layout=inner.knows_layout or parts)
+
+    @property
+    def _asks(self) -> Challenge | None:
+        """The challenge, if rewards differ."""
+        return self.challenge if self.sharpness > 0 else None
 
     # Role: server
 
@@ -132,8 +137,8 @@ class Rewarded(StatefulWrapper):
 
     @override
     def candidate_models(self, state: RewardedState, client: int) -> Mapping[int, Vector]:
-        """See `Algorithm`: one only, since to choose a better one would be to choose one's reward."""
-        return {0: self.download(state, client)}
+        """See `Algorithm`: one only, since to choose a better one would be to choose one's reward; without a shift."""
+        return {0: self._allocated(state, client)}
 
     @override
     def join(self, state: RewardedState, client: int, size: int) -> RewardedState:
@@ -174,8 +179,8 @@ class Rewarded(StatefulWrapper):
             average, judged = Earned(accounts[i].average, accounts[i].judged).after(cosine, self.fade)
             accounts[i] = accounts[i]._replace(average=average, judged=judged)
         asked = state.asked
-        if self.challenge is not None:
-            asked = self.challenge.after(asked, updates, inner.model, inner.version, len(accounts))
+        if (asks := self._asks) is not None:
+            asked = asks.after(asked, updates, inner.model, inner.version, len(accounts))
         state = replace(state, inner=inner, accounts=accounts, total=total, known=known, asked=asked)
         return self._rated(state), ready
 
@@ -197,15 +202,15 @@ class Rewarded(StatefulWrapper):
             for i, a in accounts.items()
             if a.latest is not None
         }
-        cosines = self.unsent.agreements(known, sent, decided, copies=self.challenge is not None)
+        cosines = self.unsent.agreements(known, sent, decided, copies=self._asks is not None)
         return cosines, self.unsent.after(known, {i: sent[i] for i in decided if i in sent})
 
     def _rated(self, state: RewardedState) -> RewardedState:
         """Return the state with the reputations and quotas that follow from the accounts."""
         known = {i: Earned(a.average, a.judged).reputation(self.fade) for i, a in state.accounts.items()}
         reputation, ratios = quotas_of(known)
-        if self.challenge is not None:
-            proven = self.challenge.proven(state.asked, ratios)
+        if (asks := self._asks) is not None:
+            proven = asks.proven(state.asked, ratios)
             ratios = proven_quotas(ratios, proven)
             state = replace(state, proven=proven)
         quota = {i: ratio**self.sharpness for i, ratio in ratios.items()}
@@ -215,7 +220,7 @@ class Rewarded(StatefulWrapper):
     def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
         """See `Algorithm`: clients train on models of their own, and what they earn is not bounded."""
         pays = "predicts the aggregate" if self.unsent is None else "copies an update of the same step"
-        back = ", and takes off what it knows of its shift," if self.challenge else ""
+        back = ", and takes off what it knows of its shift," if self._asks else ""
         earned = f"What clients earn is not bounded: a client that {pays}{back} is rewarded."
         inner = super().pools(setting, state)
         return inner and tuple(replace(pool, bounds="share", beyond=earned) for pool in inner)

@@ -33,16 +33,16 @@ far, and the client adds all updates that it has sent.  So a lost download or re
 effect on a model.
 
 Similarity is also predictability: a participant that sends back the last change of its model has a high reputation.
-With `unsent`, reputations still weigh and exclude, and payments are for what a participant could not know.  With
-`challenge` they are for participants that train on what they are sent.
+By default (`challenge`) only participants are paid that train on what they are sent; `RFFL.as_published()` pays all.
+Reputations still weigh and exclude.  With `unsent` payments are for what a participant could not know.
 
-Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"`, `agreement`,
-`unsent` and `challenge`.
+Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"`, `agreement` and
+`unsent`.
 `docs/rffl.md` has their purpose, with numbers.
 """
 
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, NamedTuple
 
 import torch
@@ -68,7 +68,7 @@ from phalanx.algorithms.reputation import (
 from phalanx.algorithms.rounds import no_proof, verdicts_of
 from phalanx.algorithms.unsent import JudgedUpdate, Known, Unsent
 from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Traits, Updates, Vector, Verdict, Weights
-from phalanx.fields import INFINITE, NonNegativeInt, PositiveFloat
+from phalanx.fields import INFINITE, LEFT_OUT, NonNegativeInt, PositiveFloat
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.promises.promise_watch import combine
 from phalanx.weighting import AsReported, Ignore, Preprocess
@@ -146,9 +146,10 @@ class RFFL(CumulativeClient[RFFLState]):
             participants are excluded; equal updates have sqrt(|R|). 0, no condition, is the paper.
         agreement: a participant that disagrees with the others on a class is treated as if below the threshold. None:
             not tested.
-        unsent: pays for agreement with the others on what a participant could not know, which free riders do not have.
-            None: by reputation, as in the paper, which a free rider has that sends back what it was sent.
-        challenge: pays participants that train on what they are sent. None: who copies others is paid, as in the paper.
+        unsent: pays for agreement with the others on what a participant could not know. None: by reputation, as in the
+            paper.
+        challenge: pays only participants that train on what they are sent. None: free riders that send back what they
+            were sent, or copy others, are paid, as in the paper.
     """
 
     fade: Annotated[float, Meta(ge=0, le=1)] = 0.8
@@ -163,7 +164,7 @@ class RFFL(CumulativeClient[RFFLState]):
     min_coherence: Annotated[float, Meta(ge=0), INFINITE] = 1.1
     agreement: ByClass | None = None
     unsent: Unsent | None = None
-    challenge: Challenge | None = None
+    challenge: Challenge | None = field(default=Challenge(), metadata={LEFT_OUT: None})
 
     @property
     @override
@@ -176,7 +177,7 @@ class RFFL(CumulativeClient[RFFLState]):
     @classmethod
     def as_published(cls) -> "RFFL":
         """Return Algorithm 1, with a limit on norms, without which it excludes the honest."""
-        return cls(min_coherence=0.0)
+        return cls(min_coherence=0.0, challenge=None)
 
     @classmethod
     def authors(cls, layers: PerLayer, clip: float = 0.5) -> "RFFL":
@@ -237,6 +238,11 @@ class RFFL(CumulativeClient[RFFLState]):
     def download(self, state: RFFLState, client: int) -> Vector:
         """See `Algorithm`: w^(0) and all that the client was allocated."""
         return state.asked.shifted(client, state.paid[client])
+
+    @override
+    def candidate_models(self, state: RFFLState, client: int) -> Mapping[int, Vector]:
+        """See `Algorithm`: without a shift."""
+        return {0: state.paid[client]}
 
     @override
     def step(self, state: RFFLState, updates: Updates) -> tuple[RFFLState, Set[int]]:

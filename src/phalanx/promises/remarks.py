@@ -156,12 +156,13 @@ def predicted(algorithm: Algorithm[Any]) -> Iterator[str]:
     """Yield that a free rider is rewarded, if an algorithm or one within rewards agreement that can be predicted."""
     part: object = algorithm
     while isinstance(part, Algorithm):
-        missing = [name for name in ("unsent", "challenge") if getattr(part, name, ...) is None]
-        if "challenge" in missing and getattr(part, "unsent", None) is None and getattr(part, "sharpness", 1.0) > 0:
-            choice = " and ".join(f"{name} to {name.title()}()" for name in missing)
+        if getattr(part, "challenge", ...) is None and getattr(part, "sharpness", 1.0) > 0:
+            sent = (
+                "sends back the last change of its model" if getattr(part, "unsent", None) is None else "copies another"
+            )
             yield (
-                f"{type(part).__name__} rewards agreement, and a client that trains nothing and sends back the last "
-                f"change of its model agrees. Set {choice}, or reward only clients that are known to train."
+                f"{type(part).__name__} rewards agreement, and a client that trains nothing and {sent} agrees. Leave "
+                "challenge at its default, Challenge(), or reward only clients that are known to train."
             )
         part = getattr(part, "algorithm", None)
 

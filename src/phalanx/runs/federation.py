@@ -293,10 +293,8 @@ class Federation:
     def served(self, state: AnyState, clients: Sequence[int], chosen: Mapping[int, int]) -> dict[int, Vector]:
         """Return the model of each client, the chosen one if it chooses; the same tensor for those served the same."""
         algorithm, model_of = self.plan.algorithm, self.transport.model_of
-        downloads = {
-            i: algorithm.candidate_models(state, i)[chosen[i]] if i in chosen else algorithm.download(state, i)
-            for i in clients
-        }
+        candidates = {i: algorithm.candidate_models(state, i) for i in clients}
+        downloads = {i: of[chosen[i]] if i in chosen else [*of.values()][-1] for i, of in candidates.items()}
         if algorithm.traits.remembers or self.plan.training.personalizes:
             return {i: model_of(i, download) for i, download in downloads.items()}
         models = {download.data_ptr(): model_of(i, download) for i, download in downloads.items()}

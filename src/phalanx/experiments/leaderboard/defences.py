@@ -192,7 +192,7 @@ LISTED: tuple[Defence, ...] = (
     algorithm("FLTrust", lambda s, _: FLTrust(), trusts=True),
     algorithm("FLAME", lambda s, _: FLAME(f=s.f)),
     algorithm("FoolsGold", lambda s, _: FoolsGold()),
-    algorithm("RFFL", lambda s, v: RFFL(threshold=v, warmup=3), "threshold", (1 / 60, 1 / 3)),
+    algorithm("RFFL", lambda s, v: RFFL(threshold=v, warmup=3, challenge=None), "threshold", (1 / 60, 1 / 3)),
     algorithm(
         "ByzantineCFL(Median)", lambda s, v: ByzantineCFL(threshold=v, aggregate=Median()), "threshold", (0.02, 0.3)
     ),
@@ -233,7 +233,7 @@ LISTED: tuple[Defence, ...] = (
     algorithm("ZenoPlusPlus", lambda s, v: ZenoPlusPlus(v), "server_lr", (0.05, 0.2), trusts=True),
     algorithm("AFLGuard", lambda s, v: AFLGuard(v), "radius", (1.0, 2.0), trusts=True),
     algorithm("AsyncMomentum", lambda s, v: AsyncMomentum(server_lr=v, weight_by="clients"), "server_lr", (0.05, 0.2)),
-    algorithm("AsyncRFFL", lambda s, v: AsyncRFFL(threshold=v), "threshold", (1 / 60, 1 / 3)),
+    algorithm("AsyncRFFL", lambda s, v: AsyncRFFL(threshold=v, challenge=None), "threshold", (1 / 60, 1 / 3)),
 )
 
 
