@@ -282,9 +282,13 @@ def test_real_clients_are_asked_what_nobody_can_compute(algorithm):
 @pytest.mark.parametrize(
     "algorithm", [RFFL(), AsyncRFFL(), Rewarded(FedAvg()), Rewarded(Quorum(FedAvg(Median()), 5))], ids=str
 )
-def test_a_run_says_that_free_riders_are_rewarded_unless_it_asks(algorithm):
-    said = "a client that trains nothing and sends back the last change of its model agrees"
-    remark = next(remark for remark in promise(algorithm, Setting(8)).remarks if said in remark)
-    assert "challenge to Challenge()" in remark
-    asks = dataclasses.replace(algorithm, challenge=Challenge())
-    assert not any(said in remark for remark in promise(asks, Setting(8)).remarks)
+def test_all_ask_by_default_and_a_run_says_that_free_riders_are_rewarded_if_it_does_not(algorithm):
+    said = "a client that trains nothing and {} agrees. Leave challenge at its default, Challenge()"
+    back, copies = said.format("sends back the last change of its model"), said.format("copies another")
+    assert algorithm.challenge == Challenge()
+    assert not any("rewards agreement" in remark for remark in promise(algorithm, Setting(8)).remarks)
+    never = dataclasses.replace(algorithm, challenge=None)
+    assert any(back in remark for remark in promise(never, Setting(8)).remarks)
+    if not isinstance(algorithm, AsyncRFFL):
+        unsent = dataclasses.replace(never, unsent=Unsent())
+        assert any(copies in remark for remark in promise(unsent, Setting(8)).remarks)

@@ -135,7 +135,14 @@ def test_declared_sizes_begin_where_the_authors_do():
 def test_the_preset_of_the_authors():
     layers = PerLayer((2, 2))
     assert RFFL.authors(layers) == RFFL(
-        fade=0.95, warmup=10, clip=0.5, allocation=layers, own="kept", preprocess=AsReported(), min_coherence=0.0
+        fade=0.95,
+        warmup=10,
+        clip=0.5,
+        allocation=layers,
+        own="kept",
+        preprocess=AsReported(),
+        min_coherence=0.0,
+        challenge=None,
     )
 
 
@@ -174,7 +181,7 @@ def test_equal_to_the_pseudo_code(seed, own):
     m, d, rounds = 5, 12, 4
     drawn = torch.randn(rounds, m, d, generator=generator(seed, "pseudo-code"), dtype=torch.float64)
     drawn += torch.tensor([1.0, 1.0, 0.6, 0.3, 0.0], dtype=torch.float64)[:, None]
-    algorithm = RFFL(clip=None, own=own)
+    algorithm = dataclasses.replace(RFFL.as_published(), clip=None, own=own)
     state, ready = algorithm.init(torch.zeros(d, dtype=torch.float64), dict.fromkeys(range(m), 1))
     memories = dict.fromkeys(range(m))
     for rows in drawn:

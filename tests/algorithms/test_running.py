@@ -47,7 +47,7 @@ def carried_out(algorithm, m, count, seed=0):
 
 SETTINGS = [
     AsyncRFFL(),
-    AsyncRFFL(clip=None),
+    AsyncRFFL(clip=None, challenge=None),
     AsyncRFFL(clip=2.0, threshold=0.0),
     AsyncRFFL(clip=MedianNorm(0.7), own="replaced", fade=0.0),
     AsyncRFFL(clip=MedianNorm(1.5), warmup=0, threshold=0.9),
@@ -113,14 +113,16 @@ def test_other_rules_and_few_participants_have_no_sums():
 
 
 def test_an_arrival_reads_as_many_accounts_for_any_number_of_participants(monkeypatch):
+    algorithm = AsyncRFFL(threshold=0.0, challenge=None)
+
     def read(m):
-        state = carried_out(AsyncRFFL(threshold=0.0), m, 3 * m // 2)[-1]
+        state = carried_out(algorithm, m, 3 * m // 2)[-1]
         state = state._replace(running=state.running._replace(updates=rested(state.running.updates, m)))
         counted, get = [], Slots.__getitem__
         with monkeypatch.context() as patched:
             patched.setattr(Slots, "__getitem__", lambda self, key: counted.append(key) or get(self, key))
             for client, row in arrivals(m, 20, seed=1):
-                state, _ = AsyncRFFL(threshold=0.0).step(state, updates([row], clients=[client]))
+                state, _ = algorithm.step(state, updates([row], clients=[client]))
         return len(counted) / 20
 
     assert read(200) < 1.5 * read(50) < 60
