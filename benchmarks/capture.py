@@ -59,10 +59,10 @@ CLUSTERED: Mapping[str, Mapping[str, Any]] = {
     "`M`": {"algorithm": MEDIAN, "until": ROUNDS},
 }
 REPUTATIONS: Mapping[str, Algorithm] = {
-    "`RFFL()`": RFFL(),
-    "`RFFL(unsent=Unsent())`": RFFL(unsent=Unsent()),
-    "`RFFL(aggregate=Median())`": RFFL(aggregate=Median()),
-    "`Rewarded(M, unsent=Unsent())`": Rewarded(MEDIAN, unsent=Unsent()),
+    "`RFFL(challenge=None)`": RFFL(challenge=None),
+    "`RFFL(challenge=None, unsent=Unsent())`": RFFL(challenge=None, unsent=Unsent()),
+    "`RFFL(challenge=None, aggregate=Median())`": RFFL(challenge=None, aggregate=Median()),
+    "`Rewarded(M, challenge=None, unsent=Unsent())`": Rewarded(MEDIAN, challenge=None, unsent=Unsent()),
 }
 TURNS: Mapping[str, Attack | None] = {
     "no attack": None,

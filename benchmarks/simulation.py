@@ -213,7 +213,7 @@ def evaluation(repeats: int = 3) -> None:
     Federation.evaluate = timed  # type: ignore[method-assign]
     for _ in range(repeats):
         shown = list[str]()
-        for algorithm in (FedAvg(), RFFL(), Standalone()):
+        for algorithm in (FedAvg(), RFFL(challenge=None), Standalone()):
             spent[0], begun = 0.0, time.process_time()
             simulate(Run(algorithm=algorithm, until=Until(30)))
             total = time.process_time() - begun
