@@ -11,7 +11,7 @@ from scipy.stats import kstest
 
 from phalanx import Run, Until, simulate
 from phalanx.aggregators import Median
-from phalanx.algorithms import RFFL, AsyncRFFL, Challenge, FedAvg, Permuted, Quorum, Rewarded, Unsent
+from phalanx.algorithms import RFFL, AsyncRFFL, Challenge, FedAvg, PerCluster, Permuted, Quorum, Rewarded, Unsent
 from phalanx.algorithms.challenge import Asked, ShiftAnswers, proven_quotas
 from phalanx.algorithms.private import secretly
 from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Sybils
@@ -20,6 +20,7 @@ from phalanx.core import Setting, Updates
 from phalanx.models import MLP
 from phalanx.promises import promise
 from phalanx.rng import generator
+from phalanx.runs.federation import Federation
 from phalanx.training import Evaluation
 
 D = 16
@@ -89,6 +90,14 @@ def test_shifts_are_new_for_each_update_and_client_and_as_long_as_stated():
         "nothing is a share of zero"
     )
     assert asked.of({8}).shifts.keys() == asked.of({8}).answers.keys() == {8}
+
+
+@pytest.mark.parametrize(("z", "factor"), [(9.0, 1.0), (3.0, 3.0), (0.0, 5.0)])
+def test_who_has_proven_less_is_shifted_further(z, factor):
+    before = Asked(answers={0: ShiftAnswers(total=2 * z, squares=4.0, given=8)})
+    asked = Challenge(strength=0.25, doubt=5.0).after(before, of((0, 1), torch.ones(2, D)), torch.ones(D), 1, 4)
+    assert float(asked.shifts[0].norm()) == pytest.approx(0.25 * 4 * factor), "p is 1, 0.5 and 0"
+    assert float(asked.shifts[1].norm()) == pytest.approx(0.25 * 4), "it is in its warm-up"
 
 
 def test_copies_by_hand():
@@ -199,17 +208,16 @@ class NoisyMean(Attack):
         return mean + 0.3 * mean.norm() / noise.norm() * noise
 
 
-CHALLENGE = Challenge()
 PLAN = Run(
     clients=8, attack=RandomFreeRider(), additional_byzantine=2, model=MLP((16,)), evaluation=Evaluation(every=10000)
 )
 SYSTEMS = [
-    Rewarded(FedAvg(Median()), challenge=CHALLENGE),
-    Rewarded(FedAvg(Median()), unsent=Unsent(), challenge=CHALLENGE),
-    RFFL(challenge=CHALLENGE),
-    RFFL(unsent=Unsent(), challenge=CHALLENGE),
-    AsyncRFFL(challenge=CHALLENGE),
-    Rewarded(Quorum(FedAvg(Median()), 5), challenge=Challenge(strength=0.3)),  # fewer answers prove as much
+    Rewarded(FedAvg(Median())),
+    Rewarded(FedAvg(Median()), unsent=Unsent()),
+    RFFL(),
+    RFFL(unsent=Unsent()),
+    AsyncRFFL(),
+    Rewarded(Quorum(FedAvg(Median()), 5)),
 ]
 FREE_RIDERS = [
     RandomFreeRider(), LazyFreeRider(1e-8), Sybils(LazyFreeRider(1e-3)), Mimic(3), NoisyMean(), Rescale(0.0),
@@ -266,6 +274,23 @@ def test_an_excluded_client_keeps_its_model_without_a_shift(algorithm):
     assert 3 not in state.reputation
     assert 0 in state.asked.shifts
     assert 3 not in state.asked.shifts
+
+
+@pytest.mark.parametrize("wrapped", [lambda one: one, PerCluster], ids=["alone", "in clusters"])
+@every_system
+def test_a_run_repeats_and_what_it_evaluates_and_keeps_has_no_shift(algorithm, wrapped):
+    run = dataclasses.replace(the_run(wrapped(algorithm), steps=6), attack=None, additional_byzantine=0)
+    states, federation = [], Federation(run)
+    for _ in range(2):
+        simulate(run, observers=[lambda progress: states.append(progress.state)])
+    last, again = states[len(states) // 2 - 1], states[-1]
+    assert torch.equal(last.model, again.model)
+    for i in range(8):
+        sent, (*_, kept) = run.algorithm.download(last, i), run.algorithm.candidate_models(last, i).values()
+        assert torch.equal(sent, run.algorithm.download(again, i))
+        assert float((sent - kept).norm() / last.model.norm()) == pytest.approx(0.1, rel=0.2), "of an earlier model"
+        if not run.algorithm.traits.remembers:  # others add what they have sent
+            assert torch.equal(federation.served(last, [i], {})[i], kept)
 
 
 @every_system

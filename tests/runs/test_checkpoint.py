@@ -258,7 +258,7 @@ def goes_on(plan, tmp_path, steps):
 
 @pytest.mark.parametrize(("algorithm", "vectors"), [(RFFL(), 3), (WorkerMomentum(FedAvg()), 1), (Standalone(), 3)])
 def test_of_a_client_no_more_is_kept_than_its_role_reads(algorithm, vectors):
-    """RFFL: what it was paid, its shift and what it has sent; a momentum; where it started, what it changed, and what it sent."""
+    """RFFL: its payments, its shift and what it has sent; a momentum; where it started, what it changed and sent."""
     kept = []
     carried_out(dataclasses.replace(SMALL, algorithm=algorithm), lambda snapshot, _: kept.append(pack(snapshot)))
     size = max(tensor.numel() for tensor in kept[-1].tensors)
