@@ -5,8 +5,8 @@ python benchmarks/free_riders.py [--only digits images copies] [--seeds 0 1 2 3 
 Ten honest clients hold 4, 20, 50, 90, 120, 150, 180, 220, 270 and 334 digits; another two attack.  The quota is a
 client's reputation over the largest one, its mean over the last third of the run; an excluded client has 0.  Each row:
 the mean and the largest, over the seeds, of the better attacker's, and its mean in all rounds; the means of that of the
-honest client with four examples, and of the median of the honest; the rank correlation of the honest quotas with sizes, and with how often
-they have answered; the mean accuracy of the honest clients' models at the end, in percent.
+honest client with four examples, and of the median of the honest; the rank correlation of the honest quotas with sizes,
+and with how often they have answered; the mean accuracy of the honest clients' models at the end, in percent.
 
 `images`: the price of `Challenge` for ten clients with 600 images of MNIST each, and the least that one has proven.
 `copies`: what two more clients earn there that know of challenges, with `Unsent` and the default challenge.

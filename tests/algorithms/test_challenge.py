@@ -11,7 +11,18 @@ from scipy.stats import kstest
 
 from phalanx import Run, Until, simulate
 from phalanx.aggregators import Median
-from phalanx.algorithms import RFFL, AsyncRFFL, Challenge, FedAvg, PerCluster, Permuted, Quorum, Rewarded, Unsent
+from phalanx.algorithms import (
+    RFFL,
+    AsyncRFFL,
+    Challenge,
+    FedAvg,
+    PerCluster,
+    Permuted,
+    Private,
+    Quorum,
+    Rewarded,
+    Unsent,
+)
 from phalanx.algorithms.challenge import Asked, ShiftAnswers, proven_quotas
 from phalanx.algorithms.private import secretly
 from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Sybils
@@ -317,3 +328,10 @@ def test_all_ask_by_default_and_a_run_says_that_free_riders_are_rewarded_if_it_d
     if not isinstance(algorithm, AsyncRFFL):
         unsent = dataclasses.replace(never, unsent=Unsent())
         assert any(copies in remark for remark in promise(unsent, Setting(8)).remarks)
+
+
+def test_a_run_says_that_noise_can_hide_who_trains():
+    noisy = promise(Private(RFFL(), clip=1.0, noise_multiplier=0.1), Setting(8)).remarks
+    assert any("noise on updates can hide that" in remark for remark in noisy)
+    for quiet in (Private(RFFL(), 1.0, 0.0), Private(RFFL(challenge=None), 1.0, 0.1)):
+        assert not any("can hide that" in remark for remark in promise(quiet, Setting(8)).remarks)

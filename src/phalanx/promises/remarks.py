@@ -153,18 +153,27 @@ def _why_lost(algorithm: Algorithm[Any], setting: Setting) -> str:
 
 
 def predicted(algorithm: Algorithm[Any]) -> Iterator[str]:
-    """Yield that a free rider is rewarded, if an algorithm or one within rewards agreement that can be predicted."""
-    part: object = algorithm
-    while isinstance(part, Algorithm):
-        if getattr(part, "challenge", ...) is None and getattr(part, "sharpness", 1.0) > 0:
-            sent = (
-                "sends back the last change of its model" if getattr(part, "unsent", None) is None else "copies another"
-            )
+    """Yield that free riders are rewarded, or honest clients perhaps not, for each part that rewards agreement."""
+    parts = [algorithm]
+    while isinstance(inner := getattr(parts[-1], "algorithm", None), Algorithm):
+        parts.append(inner)
+    for part in parts:
+        name, asks = type(part).__name__, getattr(part, "challenge", ...)
+        if asks is ... or getattr(part, "sharpness", 1.0) == 0:
+            continue
+        if asks is None:
+            back = getattr(part, "unsent", None) is None
+            sent = "sends back the last change of its model" if back else "copies another"
             yield (
-                f"{type(part).__name__} rewards agreement, and a client that trains nothing and {sent} agrees. Leave "
-                "challenge at its default, Challenge(), or reward only clients that are known to train."
+                f"{name} rewards agreement, and a client that trains nothing and {sent} agrees. Leave challenge at its "
+                "default, Challenge(), or reward only clients that are known to train."
             )
-        part = getattr(part, "algorithm", None)
+        elif any(getattr(one, "noise_multiplier", 0.0) for one in parts):
+            yield (
+                f"{name} rewards only clients that are seen to train, and noise on updates can hide that: then the "
+                "honest get nothing, or, if nobody is seen to train, all are rewarded. The history has what is proven. "
+                "Set challenge to null if clients are known to train."
+            )
 
 
 def beyond_tolerance(preprocess: Truncate, rule: Rule | None) -> Iterator[str]:
