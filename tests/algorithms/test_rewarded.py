@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from phalanx import Run, simulate
+from phalanx.aggregators import Median
 from phalanx.algorithms import RFFL, Catalyst, FedAsync, FedAvg, PerLayer, Quorum, Rewarded
 from phalanx.attacks import SignFlip
 from phalanx.core import Until
@@ -13,6 +14,7 @@ from phalanx.data import LinearRamp
 from phalanx.fairness import collaborative_fairness
 from phalanx.simulation import Lognormal
 from phalanx.training import Evaluation
+from phalanx.weighting import Ignore
 from toys import close, updates
 
 
@@ -143,7 +145,7 @@ def test_what_cannot_be_is_refused_in_words():
         Rewarded(FedAvg(), sharpness=-1.0)
 
 
-@pytest.mark.parametrize("inner", [FedAvg(), FedAsync(), Quorum(FedAvg(), k=4)], ids=str)
+@pytest.mark.parametrize("inner", [FedAvg(Median(), Ignore()), FedAsync(), Quorum(FedAvg(), k=4)], ids=str)
 def test_contributors_are_served_better_and_attackers_least(inner):
     """Client 0 has the fewest examples, client 9 the most; two flip signs."""
     run = Run(
