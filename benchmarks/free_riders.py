@@ -209,6 +209,7 @@ ATTACKS: Mapping[str, Attack] = {
     "mean of three, goes back": Back(1, (5, 8, 9)),
     "mean of three, compares downloads": Back(1, (5, 8, 9), paired=True),
     "its first update, always": Stale(1),
+    "its own for 15 turns, then that one": Stale(15),
     "trains in one of two turns": Scheduled(LazyFreeRider(FAINT), every=2),
     "copy of whom Mimic learns": Mimic(),
     "copy, three answers each": Together(Mimic(9), Duplicate()),
