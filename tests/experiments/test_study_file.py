@@ -90,7 +90,7 @@ def test_a_wrong_file_is_refused_in_a_sentence(tmp_path, capsys, monkeypatch, te
     assert not (tmp_path / "studies").exists()
 
 
-OWN_STUDY = '''
+OWN_STUDY = """
 from phalanx import Run, Study, Until
 from phalanx.models import MLP
 
@@ -99,7 +99,7 @@ def lines(record):
 
 BASE = Run(clients=3, model=MLP((4,)), until=Until(2))
 RATES = Study(BASE, {"training.lr": [0.1, 0.2]}, seeds=1, name="rates", measures={"lines": lines})
-'''
+"""
 
 
 def test_a_study_of_a_python_file_is_carried_out_and_shown_with_its_own_figures(tmp_path, monkeypatch, capsys):

@@ -2,17 +2,19 @@
 
 import json
 import subprocess
+from dataclasses import replace
 
 import pytest
 import torch
 
 from phalanx import Run
 from phalanx.aggregators import Median
-from phalanx.algorithms import FLAME, FedAvg, PerCluster
+from phalanx.algorithms import FLAME, Catalyst, FedAvg, PerCluster
 from phalanx.data import MNIST
 from phalanx.runs import provenance as module
 from phalanx.runs.provenance import NUMERICS, Provenance, checkout, counts_as, parts, provenance, sources
 from phalanx.training import LocalSGD
+from phalanx.weighting import Truncate
 
 
 def package(folder, **files):
@@ -110,3 +112,12 @@ def test_commit_and_whether_its_code_is_as_committed(tmp_path):
 def test_without_git_nothing_is_known_of_a_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: (_ for _ in ()).throw(FileNotFoundError("git")))
     assert checkout(package(tmp_path)) == (None, None)
+
+
+def test_a_change_of_two_parts_together_is_about_runs_that_have_both():
+    """Version 4: a late answer of `Catalyst` never counts more than once, which it could for sizes of a cohort."""
+    one_attacker = Catalyst(1, preprocess=Truncate(0.1, 0.4, scope="cohort"))
+    assert counts_as(3, Run(algorithm=one_attacker)) == 3
+    alone = Catalyst(1), FedAvg(preprocess=one_attacker.preprocess)
+    for other in (*alone, replace(one_attacker, preprocess=Truncate(0.1, 0.4))):
+        assert counts_as(3, Run(algorithm=other)) == NUMERICS
