@@ -6,12 +6,17 @@ the weight, the result of a median must lie between honest entries, and that of 
 and be no longer than one.  It takes nothing from `phalanx.promises` but the number that a run says
 it tolerates.
 
-`visits` goes through all cells of the page of compositions that are guaranteed; `draw` also nests wrappers.
+What attackers can choose are factors, each with its levels.  `visits` has each cell of the page of compositions that is
+guaranteed meet every pair of them; `draw` also nests wrappers.
 """
 
 import dataclasses
+import itertools
+import os
+import random
 import warnings
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 
@@ -25,7 +30,10 @@ from phalanx.engine.connection import Arrivals, Reply
 from phalanx.rng import generator, numpy_generator
 
 N, D = 12, 20
-SIZES = {"equal": [50], "mixed": [1, 10, 100, 1000], "tiny": [1, 500, 500, 500], "huge": [50, 50, 10**9, 10**18]}
+SIZES = {
+    "equal": [50], "mixed": [1, 10, 100, 1000], "tiny": [1, 500, 500, 500], "huge": [50, 50, 10**9, 10**18],
+    "zero": [50, 50, 500],
+}  # fmt: skip
 TIMING = ("attackers first", "attackers last", "random")
 LOUD = -1e4
 LAYERS = 400  # entries of the adapters of `LowRankProducts`, before D others that show the judge whose a row is
@@ -37,12 +45,15 @@ class Hostile:
 
     Args:
         seed: of all draws.
-        sizes: a key of `SIZES`.
+        sizes: a key of `SIZES`. With "zero" one client reports 0, and is not enrolled.
         timing: one of `TIMING`, in three of four waits.
+        most: who reports the largest sizes: "attackers", "honest" or "anyone".
         lossy: whether answers of honest clients can be lost.
-        late: clients that join after some waits.
+        absence: what half of the attackers do each time, by turns: "invalid" answers, or none ("silent"); "": nothing.
+        late: who joins after some waits: "one", "two" or "refused" attackers, who reported 0 before, or "honest".
+        leaving: who leaves between tasks, and comes back: "anyone", or "attackers", half of them at a time. An attacker
+            then joins again, with another size.
         patience: number of own answers until which attackers behave.
-        leaving: whether clients leave between tasks, and come back; an attacker then joins again, with another size.
         sly: factor by which attackers send what their group does, but for one negative entry; 0: all are.
         victims: number of honest clients whose group all attackers join; None: groups of every other client.
         size: number of entries of an update.
@@ -51,10 +62,12 @@ class Hostile:
     seed: int
     sizes: str
     timing: str
+    most: str = "anyone"
     lossy: bool = False
-    late: int = 0
+    absence: str = ""
+    late: str = ""
+    leaving: str = ""
     patience: int = 0
-    leaving: bool = False
     sly: float = 0.0
     victims: int | None = None
     size: int = D
@@ -66,10 +79,11 @@ class Hostile:
     def __post_init__(self):
         self.rng, self.noise = numpy_generator(self.seed, "hostile"), generator(self.seed, "hostile")
         self.order = self.rng.permutation(N).tolist()  # those that are attackers first
-        self.reported = {i: int(self.rng.choice(SIZES[self.sizes])) for i in range(N)}
-        if self.rng.random() < 0.5:  # the attackers report the most
-            ranked = sorted(self.reported.values(), reverse=True)
-            self.reported = dict(sorted(zip(self.order, ranked, strict=True)))
+        self.coming = {"": [], "one": self.order[:1], "honest": self.order[-1:]}.get(self.late, self.order[:2])
+        drawn = [int(self.rng.choice(SIZES[self.sizes])) for _ in range(N)]
+        drawn = drawn if self.most == "anyone" else sorted(drawn, reverse=self.most == "attackers")
+        self.reported = dict(sorted(zip(self.order, drawn, strict=True)))
+        self.nobody = self.order.pop(-2) if self.sizes == "zero" else None
         self.waits, self.away = 0, set[int]()
 
     @property
@@ -77,16 +91,19 @@ class Hostile:
         return bool(self.late)
 
     def enroll(self):
-        coming = set(self.order[: self.late])  # attackers come late
-        return {i: size for i, size in self.reported.items() if i not in coming}
+        absent = {} if self.late == "refused" else self.coming
+        zero = {self.nobody, *self.coming}
+        return {i: 0 if i in zero else size for i, size in self.reported.items() if i not in absent}
 
     def turn_on(self, f):
         """The first of the order are attackers."""
         self.attackers = frozenset(self.order[:f])
 
     def here(self, clients):
-        if self.leaving:
+        if self.leaving == "anyone":
             self.away |= {i for i in clients if self.rng.random() < 0.2}
+        elif self.leaving:
+            self.away |= {i for i in clients & self.attackers if self._turn(i, self.waits)}
         return clients - self.away
 
     def send(self, downloads, version):
@@ -95,38 +112,40 @@ class Hostile:
     def receive(self, *, every):
         self.now += 1.0
         self.waits += 1
-        joined = {i: self.reported[i] for i in self.order[: self.late]} if self.waits == 3 else {}
+        joined = {i: self.reported[i] for i in self.coming} if self.waits == 3 else {}
         if self.leaving and self.waits == 5:
             joined = {self.order[0]: 10**18}
         back, self.away = frozenset(self.away), set()
         ranks = {"attackers first": -1, "attackers last": 1, "random": 0}
         sign = ranks[self.timing] if self.rng.random() < 0.75 else 0
         queue = sorted(self.open, key=lambda i: (sign * (i in self.attackers), self.rng.random()))
-        if every:
-            lost = {i: "silent" for i in queue if self.lossy and self._silent(i)}
-            replies = tuple(self._reply(i) for i in queue if i not in lost)
-            self.open.clear()
-            return Arrivals(replies, {}, lost, joined, back=back)
-        if not queue:
-            return Arrivals((), {}, {}, joined, back=back)
-        (i, *_) = queue
-        if self.lossy and self._silent(i):
-            del self.open[i]
-            return Arrivals((), {}, {i: "silent"}, joined, back=back)
-        return Arrivals((self._reply(i),), {}, {}, joined, back=back)
+        queue = queue if every else queue[:1]
+        lost = {i: "silent" for i in queue if self.lossy and self._silent(i)}
+        replies = tuple(self._reply(i) for i in queue if i not in lost)
+        for i in queue:
+            self.open.pop(i)
+        return Arrivals(replies, {}, lost, joined, back=back)
+
+    def _turn(self, i, count):
+        """Whether an attacker is among the half whose turn it is."""
+        return (self.order.index(i) + count) % 2 == 0
 
     def _silent(self, i):
+        if i in self.attackers and self.absence == "silent":
+            return self._turn(i, self.waits)
         return self.rng.random() < (0.1 if i in self.attackers else 0.6)
 
     def _reply(self, i):
-        version = self.open.pop(i)
+        version = self.open[i]
         count = self.answers[i] = self.answers.get(i, 0) + 1
-        group = i % 2 if self.victims is None else i in self.attackers or i in self.order[N - self.victims :]
+        group = i % 2 if self.victims is None else i in self.attackers or i in self.order[len(self.order) - self.victims :]
         delta = torch.where(torch.arange(self.size) % 2 == group, 1.0, 0.2)
         delta += 0.05 * torch.rand(self.size, generator=self.noise)
         if i in self.attackers and count > self.patience:
             delta = self.sly * delta if self.sly else torch.full_like(delta, LOUD)
             delta[-1] = -delta[-1].abs()
+            if self.absence == "invalid" and self._turn(i, count):
+                delta[0] = torch.nan
         return Reply(i, version, delta, 1.0)
 
 
@@ -178,11 +197,13 @@ class Verdicts:
 
     Args:
         sly: of the attackers; if it is not 0, one negative entry shows an attacker, and the mean of all if it is.
-        attacked: number of calls that had rows of attackers.
+        calls: number of calls.
+        attacked: number of those that had rows of attackers.
         broken: for each call that broke the promise, the number of rows, and of those of attackers.
     """
 
     sly: float = 0.0
+    calls: int = 0
     attacked: int = 0
     broken: list = field(default_factory=list)
 
@@ -194,6 +215,7 @@ def judged(monkeypatch):
     def seen(rule, m, rows, weights, honest, result, shares):
         if type(rule) not in JUDGED:
             return
+        found.calls += 1
         found.attacked += not bool(honest.all())
         less = float(weights[~honest].sum()) < 0.5 * float(weights.sum())
         if not less or not JUDGED[type(rule)](rows[honest], result, None if shares is None else shares[honest]):
@@ -205,21 +227,82 @@ def judged(monkeypatch):
 
 def survived(found, algorithm, hostile, sample):
     """Carry out a run; return the number of attackers that it tolerates; `found` are the verdicts on it alone."""
-    found.sly, found.attacked, found.broken = hostile.sly, 0, []
+    found.sly, found.calls, found.attacked, found.broken = hostile.sly, 0, 0, []
     return attacked(algorithm, hostile, sample)
 
 
 GUARANTEED = [(where, shown) for where, (shown, _) in cells() if shown.startswith("y")]
 LEFT_OUT = [where for where, shown in GUARANTEED if shown == ALONE]  # nothing is aggregated
 VISITED = [where for where, shown in GUARANTEED if shown != ALONE]
-TRIES = 16  # adversaries for a cell, until one of them gets rows into a call of a rule
+BY = os.environ.get("COMPOSITIONS", "2")  # how many levels of factors meet in some run of each cell; "all": all
+TRIES = 16  # further adversaries for a level that has brought no row of an attacker into a call of a rule
+LOSSY = ("deadline", "silent", "leaves")
+
+
+def factors(algorithm, case):
+    """The levels of each factor that attackers can choose in a case of `PARTICIPATION`."""
+    joins = case == "joins" and algorithm.traits.can_join
+    variates = "SCAFFOLD" in repr(algorithm)  # honest changes of which have negative entries
+    return {
+        "sizes": tuple(SIZES),
+        "most": ("attackers", "honest", "anyone"),
+        "timing": ("random",) if algorithm.traits.synchronous else TIMING,
+        "absence": ("", "invalid", "silent") if case in LOSSY else ("", "invalid"),
+        "late": ("one", "two", "refused", "honest") if joins else ("",),
+        "leaving": ("anyone", "attackers") if case == "leaves" else ("",),
+        "patience": (0, 2),
+        "sly": (0.0,) if variates else (0.0, 1.0, 1e4),
+        "victims": (None, 0, 1, 4),
+    }
+
+
+@cache
+def covering(levels, by, seed):
+    """Rows of levels, one of each factor, such that any levels of `by` factors meet in a row; drawn, and few.
+
+    Args:
+        levels: those of each factor.
+        by: number of factors; all rows there are if it is None.
+        seed: of the draws.
+    """
+    if by is None:
+        return [*itertools.product(*levels)]
+    rng, rows = random.Random(seed), []
+    groups = [*itertools.combinations(range(len(levels)), by)]
+    met = lambda row: {(group, tuple(row[k] for k in group)) for group in groups}  # noqa: E731
+    left = {(group, chosen) for group in groups for chosen in itertools.product(*(levels[k] for k in group))}
+    for group, chosen in sorted(left, key=repr):
+        if (group, chosen) in left:
+            fixed = dict(zip(group, chosen, strict=True))
+            drawn = [tuple(fixed.get(k, rng.choice(of)) for k, of in enumerate(levels)) for _ in range(20)]
+            rows.append(max(drawn, key=lambda row: len(left & met(row))))
+            left -= met(rows[-1])
+    return rows
 
 
 def visits(number):
-    """Yield adversaries for a cell of the page that is guaranteed, by its place in `VISITED`."""
+    """Yield adversaries for a cell of the page that is guaranteed, by its place in `VISITED`, with their levels.
+
+    Those of `covering`; then, for each level in whose runs no attacker got into a call of a rule, further ones.  The
+    caller sends back whether one did, and the generator returns the levels without any.
+    """
     *names, case = VISITED[number]
-    for seed in range(number, number + TRIES * len(VISITED), len(VISITED)):
-        yield against(composed(*names), case, seed, numpy_generator(seed, "visit"))
+    algorithm = composed(*names)
+    possible = factors(algorithm, case)
+    by = None if BY == "all" else int(BY)
+    seeds, missing = itertools.count(number, len(VISITED)), {(name, one) for name, of in possible.items() for one in of}
+    for row in covering(tuple(possible.values()), by, number % 8):
+        chosen = dict(zip(possible, row, strict=True))
+        if (yield against(algorithm, case, next(seeds), chosen)):
+            missing -= chosen.items()
+    for name, level in sorted(missing, key=repr):
+        for _ in range(TRIES):
+            rng = random.Random(seed := next(seeds))
+            chosen = {other: rng.choice(of) for other, of in possible.items()} | {name: level}
+            if (yield against(algorithm, case, seed, chosen)):
+                missing.discard((name, level))
+                break
+    return missing
 
 
 def draw(seed):
@@ -238,25 +321,16 @@ def draw(seed):
         return None
     if algorithm.traits.needs_reference or algorithm.traits.knows_layout:
         return None
-    return against(algorithm, list(PARTICIPATION)[rng.integers(len(PARTICIPATION))], seed, rng)
+    case = list(PARTICIPATION)[rng.integers(len(PARTICIPATION))]
+    chosen = {name: of[rng.integers(len(of))] for name, of in factors(algorithm, case).items()}
+    return against(algorithm, case, seed, chosen)
 
 
-def against(algorithm, case, seed, rng):
-    """An algorithm, an adversary that is drawn, and a sampler, for a case of `PARTICIPATION`."""
-    variates = "SCAFFOLD" in repr(algorithm)  # honest changes of which have negative entries
-    hostile = Hostile(
-        seed,
-        list(SIZES)[rng.integers(len(SIZES))],
-        TIMING[rng.integers(len(TIMING))],
-        lossy=case in ("deadline", "silent", "leaves"),
-        late=1 + int(rng.integers(2)) if case == "joins" and algorithm.traits.can_join else 0,
-        patience=int(rng.choice([0, 0, 2])),
-        leaving=case == "leaves",
-        sly=0.0 if variates else float(rng.choice([0.0, 0.0, 1.0, 1e4])),
-        victims=None if rng.random() < 0.5 else int(rng.integers(7)),
-        size=D + LAYERS if algorithm.traits.knows_layout else D,
-    )
+def against(algorithm, case, seed, chosen):
+    """An algorithm, an adversary with the chosen levels, and a sampler, for a case of `PARTICIPATION`."""
+    size = D + LAYERS if algorithm.traits.knows_layout else D
     sampled = case == "sampled" and algorithm.traits.synchronous
+    hostile = Hostile(seed, lossy=case in LOSSY, size=size, **chosen)
     return algorithm, hostile, Participation(0.75, seed) if sampled else phalanx.engine.everyone
 
 

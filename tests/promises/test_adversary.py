@@ -31,17 +31,19 @@ def survivors(seeds, monkeypatch):
 
 
 def visited(numbers, monkeypatch):
-    """The cells of the page in which no attacker got into a call of a rule, and those whose promise was broken."""
+    """The levels of attackers' choices with which none got into a call of a rule, by cell, and the broken promises."""
     found, idle, broken = judged(monkeypatch), [], []
     for number in numbers:
-        for made in visits(number):
-            f = survived(found, *made)
-            if not f or found.broken:
-                broken.append((VISITED[number], f, made[1], found.broken[:2]))
-            if found.attacked:
-                break
-        else:
-            idle.append(VISITED[number])
+        visit, got_in = visits(number), None
+        try:
+            while True:
+                algorithm, hostile, sample = visit.send(got_in)
+                f = survived(found, algorithm, hostile, sample)
+                if not f or found.broken:
+                    broken.append((VISITED[number], f, hostile, found.broken[:2]))
+                got_in = found.attacked > 0
+        except StopIteration as end:
+            idle += [(VISITED[number], level) for level in end.value]
     return idle, broken
 
 

@@ -69,7 +69,7 @@ def test_clients_that_join_can_report_anything(algorithm):
 
 def test_the_promise_is_computed_again_when_clients_join():
     """Eleven are there, and a quorum of equal sizes tolerates three; the twelfth reports a billion."""
-    transport = Hostile(0, "equal", "random", late=1)
+    transport = Hostile(0, "equal", "random", late="one")
     transport.__class__ = type("Silent", (Hostile,), {"joins": False})  # it does not say beforehand that clients join
     transport.reported[transport.order[0]] = 10**9
     seen = []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import phalanx
-from adversary import LOUD, SIZES, D, Hostile, watch_medians
+from adversary import LOUD, D, Hostile, watch_medians
 from compositions import cells, composed, some
 from phalanx.aggregators import GeometricMedian, Median
 from phalanx.algorithms import SCAFFOLD, DeMoA, FedAvg, FedAvgM, FedDyn, PerCluster, WorkerMomentum
@@ -63,8 +63,8 @@ def pushed(algorithm, part):
     """Carry out a run; return its promise, the last state, and the transport; None if it is refused."""
     seen = []
     hostile = Pushing(
-        SEED, list(SIZES)[SEED % len(SIZES)], "random", lossy=part in ("deadline", "silent", "leaves"),
-        late=1 if part == "joins" and algorithm.traits.can_join else 0, algorithm=algorithm,
+        SEED, "tiny", "random", lossy=part in ("deadline", "silent", "leaves"),
+        late="one" if part == "joins" and algorithm.traits.can_join else "", algorithm=algorithm,
     )  # fmt: skip
 
     def watch(progress):
