@@ -24,7 +24,7 @@ import phalanx
 from compositions import ALGORITHMS, ALONE, PARTICIPATION, PREPROCESSING, WRAPPERS, cells, composed
 from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.flame import DensestMajority
-from phalanx.core import InfeasibleError, StalledError, Until
+from phalanx.core import InfeasibleError, Setting, StalledError, Until
 from phalanx.engine import Guard, LoopSettings, LostRounds, Participation
 from phalanx.engine.connection import Arrivals, Reply
 from phalanx.rng import generator, numpy_generator
@@ -84,6 +84,7 @@ class Hostile:
         drawn = drawn if self.most == "anyone" else sorted(drawn, reverse=self.most == "attackers")
         self.reported = dict(sorted(zip(self.order, drawn, strict=True)))
         self.nobody = self.order.pop(-2) if self.sizes == "zero" else None
+        self.place = {i: place for place, i in enumerate(self.order)} | {self.nobody: -1}
         self.waits, self.away = 0, set[int]()
 
     @property
@@ -128,7 +129,7 @@ class Hostile:
 
     def _turn(self, i, count):
         """Whether an attacker is among the half whose turn it is."""
-        return (self.order.index(i) + count) % 2 == 0
+        return (self.place[i] + count) % 2 == 0
 
     def _silent(self, i):
         if i in self.attackers and self.absence == "silent":
@@ -138,7 +139,8 @@ class Hostile:
     def _reply(self, i):
         version = self.open[i]
         count = self.answers[i] = self.answers.get(i, 0) + 1
-        group = i % 2 if self.victims is None else i in self.attackers or i in self.order[len(self.order) - self.victims :]
+        like = i in self.attackers or self.place[i] >= len(self.order) - (self.victims or 0)
+        group = i % 2 if self.victims is None else like
         delta = torch.where(torch.arange(self.size) % 2 == group, 1.0, 0.2)
         delta += 0.05 * torch.rand(self.size, generator=self.noise)
         if i in self.attackers and count > self.patience:
@@ -242,6 +244,7 @@ LOSSY = ("deadline", "silent", "leaves")
 def factors(algorithm, case):
     """The levels of each factor that attackers can choose in a case of `PARTICIPATION`."""
     joins = case == "joins" and algorithm.traits.can_join
+    clusters = any(pool.parted or pool.chosen == "updates" for pool in algorithm.pools(Setting(N)))
     variates = "SCAFFOLD" in repr(algorithm)  # honest changes of which have negative entries
     return {
         "sizes": tuple(SIZES),
@@ -252,7 +255,7 @@ def factors(algorithm, case):
         "leaving": ("anyone", "attackers") if case == "leaves" else ("",),
         "patience": (0, 2),
         "sly": (0.0,) if variates else (0.0, 1.0, 1e4),
-        "victims": (None, 0, 1, 4),
+        "victims": (None, 0, 1, 4) if clusters else (None, 1),
     }
 
 

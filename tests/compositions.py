@@ -1,7 +1,6 @@
 """The table of compositions: each algorithm with each wrapper, preprocessing and participation, tried out.
 
     python tests/compositions.py        # writes docs/compositions.md
-    COMPOSITIONS=all pytest -m slow tests/test_compositions.py tests/promises/test_drift.py      # carries out all
 
 Each composition is made a `Run`, and carried out by the engine with clients that send random vectors around a common
 one.  It is
@@ -13,15 +12,13 @@ one.  It is
 
 import dataclasses
 import itertools
-import os
-import random
 import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 
@@ -41,7 +38,6 @@ from phalanx.training.vector import FlatModule
 from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
 from phalanx.wording import plural
 
-T = TypeVar("T")
 N, F = 12, 2  # clients, and attackers that a setting is made for
 STEPS = 4
 PAGE = Path(__file__).parents[1] / "docs" / "compositions.md"
@@ -303,15 +299,6 @@ def cell(found: Outcome, reasons: dict[str, int]) -> str:
         return f"y{found.words.split()[0]}" if found.words != SHARED else ALONE
     number = reasons.setdefault(short(found.words), len(reasons) + 1)
     return f"{'-' if found.kind == 'no guarantee' else 'x'}{number}"
-
-
-ALL = os.environ.get("COMPOSITIONS") == "all"  # whether the slow tests carry out all compositions, or a third
-
-
-def some(places: Iterable[T]) -> list[T]:
-    """Return a third of the cells, drawn with the seed 34; all with `ALL`."""
-    every = [*places]
-    return every if ALL else random.Random(34).sample(every, len(every) // 3)
 
 
 def cells() -> Iterator[tuple[tuple[str, str, str, str], tuple[str, str]]]:

@@ -1,6 +1,7 @@
 """Numbers and given texts in messages."""
 
 import re
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 
@@ -12,6 +13,11 @@ def plural(count: int, noun: str) -> str:
 def percent(share: Any) -> str:
     """Return a share in percent, such as "12.5 %", or a dash for None."""
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def at_most(bound: float) -> str:
+    """Return an upper bound with three digits, rounded up: "0.235" for 0.2341; a rounding error of 1e-9 is none."""
+    return f"{Context(prec=3, rounding=ROUND_CEILING).create_decimal(f'{bound:.9g}'):g}"
 
 
 def visible(text: str, *, lines: bool = False) -> str:

@@ -29,6 +29,7 @@ from phalanx.promises import promise
 from phalanx.rng import numpy_generator
 from phalanx.training import ExponentialLR
 from phalanx.weighting import Ignore, Truncate
+from phalanx.wording import at_most
 from toys import close, updates
 
 KINDS = [FedAvgM, FedAdagrad, FedAdam, FedYogi]
@@ -226,7 +227,7 @@ def test_no_entry_moves_farther_than_is_said_whatever_is_sent(kind):
         assert longest <= algorithm.longest * (1 + 1e-9)
         if kind is not FedYogi or beta2 > 0.9:
             assert longest > 0.75 * algorithm.longest, "near what can be reached"
-        assert f"moves by more than {algorithm.longest:.3g} H in H steps" in said or algorithm.longest == 1
+        assert f"moves by more than {at_most(algorithm.longest)} H in H steps" in said or algorithm.longest == 1
 
 
 def test_the_largest_step_of_the_default_adam():

@@ -1,6 +1,7 @@
 """Attackers who know everything push one way for many rounds: what a promise says of range and drift holds."""
 
 import dataclasses
+import itertools
 import random
 import re
 import warnings
@@ -9,18 +10,33 @@ import pytest
 import torch
 
 import phalanx
-from adversary import LOUD, D, Hostile, watch_medians
-from compositions import cells, composed, some
+from adversary import LOUD, TIMING, D, Hostile, watch_medians, watch_rules
+from compositions import cells, composed
 from phalanx.aggregators import GeometricMedian, Median
-from phalanx.algorithms import SCAFFOLD, DeMoA, FedAvg, FedAvgM, FedDyn, PerCluster, WorkerMomentum
-from phalanx.core import InfeasibleError, Setting, StalledError, Until
+from phalanx.algorithms import (
+    SCAFFOLD,
+    Catalyst,
+    DeMoA,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedDyn,
+    FedYogi,
+    PerCluster,
+    Undiscounted,
+    WorkerMomentum,
+)
+from phalanx.core import InfeasibleError, Setting, StalledError, Until, Updates
 from phalanx.engine import LoopSettings, LostRounds, Participation
 from phalanx.engine.connection import Reply
 from phalanx.promises import promise
-from phalanx.weighting import Ignore
+from phalanx.weighting import Ignore, Truncate
 
 ROUNDS, SEED = 32, 34
 FAR = re.compile(r"shift a model by at most (?:([\d.]+) )?H( \(H \+ 3\) / 2)? times the honest range of a step")
+WHATEVER = re.compile(r"Whatever is sent, no entry of the model moves by more than (?:([\d.]+) )?H in H steps")
+LATE = re.compile(r"Late answers shift the model in a step by at most ([\d.]+) times the (honest range|length)")
 
 
 @dataclasses.dataclass
@@ -59,11 +75,11 @@ def made(name, wrapper, preprocess):
     return None if algorithm.traits.needs_reference or algorithm.traits.knows_layout else algorithm
 
 
-def pushed(algorithm, part):
+def pushed(algorithm, part, timing="random", seen=None):
     """Carry out a run; return its promise, the last state, and the transport; None if it is refused."""
-    seen = []
+    seen = [] if seen is None else seen
     hostile = Pushing(
-        SEED, "tiny", "random", lossy=part in ("deadline", "silent", "leaves"),
+        SEED, "tiny", timing, lossy=part in ("deadline", "silent", "leaves"),
         late="one" if part == "joins" and algorithm.traits.can_join else "", algorithm=algorithm,
     )  # fmt: skip
 
@@ -94,10 +110,12 @@ def far(found, calls, state, models):
 
     The model of a cluster has taken some of the steps.
     """
-    said = next(filter(None, map(FAR.search, found.text)), None)
+    words = " ".join(found.text)
+    if whatever := WHATEVER.search(words):
+        return max(float(model.abs().max()) for model in models) - float(whatever[1] or 1) * state.version
+    said = FAR.search(words)
     if said is None:
         return None
-    words = " ".join(found.text)
     parts, repeats = hasattr(state, "clusters"), said[2] or "Momentum repeats" in words
     calls = calls[::2] if "variates" in words else calls  # of two in each step the first is of updates
     steps = state.version if parts or repeats else len(calls)
@@ -145,7 +163,7 @@ def test_what_is_said_of_range_and_drift_holds_for_some_compositions(monkeypatch
 
 SAY_HOW_FAR = (
     "WorkerMomentum(Median)", "DeMoA", "AsyncMomentum", "ClusteredFL(Median)", "FedAvg(Median)", "SCAFFOLD(Median)",
-    "FedDyn(Median)",
+    "FedDyn(Median)", "FedAdam(Median)",
 )  # fmt: skip
 
 
@@ -153,7 +171,7 @@ SAY_HOW_FAR = (
 @pytest.mark.parametrize("name", dict.fromkeys(where[0] for where, (shown, _) in cells() if shown[0] == "y"))
 def test_what_is_said_of_range_and_drift_holds_for_all_compositions(name, monkeypatch):
     """Of those whose promise the page states, and that a transport without a model can carry out."""
-    known = some(where for where, (shown, _) in cells() if where[0] == name and shown[0] == "y")
+    known = [where for where, (shown, _) in cells() if where[0] == name and shown[0] == "y"]
     promising, drifting, broken = judged(known, monkeypatch)
     assert broken == []
     if name in SAY_HOW_FAR:
@@ -189,6 +207,94 @@ def test_what_adds_up_says_how_far_and_gets_no_farther(algorithm, said, monkeypa
     assert far(found, calls, state, [state.model]) <= 1e-3
     less = dataclasses.replace(found, beyond=(re.sub(r"at most .* times", "at most 0.05 H times", found.beyond[0]),))
     assert far(less, calls, state, [state.model]) > 0
+
+
+@dataclasses.dataclass
+class Growing(Hostile):
+    """All clients send the same direction, and farther in each round by a factor."""
+
+    factor: float = 1.0
+
+    def _reply(self, i):
+        return super()._reply(i)._replace(delta=torch.full((D,), -0.01 * self.factor**self.waits))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "factor"), [(FedAdagrad, 2.5), (FedAdam, 0.99 / 0.9), (FedYogi, 0.99 / 0.9)], ids=str
+)
+@pytest.mark.parametrize("lr", [0.1, 0.037, 1.0])
+def test_a_step_for_each_entry_gets_no_farther_than_is_said_whatever_is_sent(algorithm, factor, lr):
+    """And three quarters as far, by updates that grow as past squares are forgotten: a smaller figure is found.
+
+    A constant direction gets 43 % as far with `FedAdam`.
+    """
+    seen, hostile = [], Growing(SEED, "equal", "random", factor=factor)
+    settings = LoopSettings(until=Until(ROUNDS))
+    phalanx.run(algorithm(FedAvg(Median(), Ignore()), lr), hostile, torch.zeros(D), settings, observers=[seen.append])
+    found, state = seen[0].promise, seen[-1].state
+    assert found.f == 5
+    assert far(found, [], state, [state.model]) <= 0
+    less = dataclasses.replace(found, beyond=(_times(0.75, found.beyond[0]),))
+    assert far(less, [], state, [state.model]) > 0
+
+
+def _times(factor, words):
+    """A sentence of `WHATEVER` or `LATE` with its figure times a factor."""
+    return re.sub(r"(than|most) ([\d.]+ )?", lambda m: f"{m[1]} {float(m[2] or 1) * factor} ", words)
+
+
+def late_shifts(algorithm, monkeypatch, timing):
+    """What a run says, and for each step the largest that late answers moved an entry by, or the model; and of what.
+
+    That is the honest range, or the length of the longest honest update, of all rows that a rule has received.
+    """
+    unit, seen, by_range = torch.zeros(()), [], isinstance(algorithm.rule, Median)
+
+    def one(rule, m, rows, weights, honest, result, shares):
+        nonlocal unit
+        kept = rows[honest]
+        unit = torch.maximum(unit, kept.amax(0) - kept.amin(0) if by_range else kept.norm(dim=1).max())
+
+    watch_rules(monkeypatch, one)
+    found = pushed(algorithm, "all", timing, seen)[0]
+    moved = []
+    for before, after in itertools.pairwise(progress.state for progress in seen):
+        if after.version > before.version:
+            shift = after.model - before.model - after.aggregate
+            moved.append(float((shift.abs() / unit).max() if by_range else shift.norm() / unit))
+    return found, moved
+
+
+@pytest.mark.parametrize("timing", TIMING)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        Catalyst(2, quorum=5, aggregate=Median()),
+        Catalyst(2, quorum=5, aggregate=Median(), late_lr=0.1, window=3, staleness=Undiscounted()),
+        Catalyst(2, quorum=5),
+        Catalyst(2, quorum=5, second_look=True, late_lr=3.0),
+    ],
+    ids=str,
+)
+def test_late_answers_shift_no_farther_than_is_said(algorithm, timing, monkeypatch):
+    """The attackers push one way, in the quorums or late: in no step the late answers shift the model by more."""
+    found, moved = late_shifts(algorithm, monkeypatch, timing)
+    said = LATE.search(" ".join(found.text))
+    assert found.f == 2
+    assert (said[2] == "honest range") == isinstance(algorithm.rule, Median)
+    assert len(moved) > ROUNDS
+    assert 0.1 * float(said[1]) < max(moved) <= float(said[1]), "and a tenth of the figure is found"
+
+
+def test_late_answers_are_parts_of_one_mean_whatever_their_sizes():
+    """Four of twelve report 500, and the others 1. Of seven clients the sizes need no bound, of all it is 2."""
+    algorithm = Catalyst(1, quorum=6, preprocess=Truncate(1 / 7, 0.25, scope="cohort"))
+    state, _ = algorithm.init(torch.zeros(3), {i: 500 if i < 4 else 1 for i in range(12)})
+    for i, version in [*((i, 0) for i in (0, 1, 2, 4, 5, 6, 3)), *((i, 1) for i in (0, 1, 2, 4, 5, 6))]:
+        one = Updates((i,), (version,), (torch.zeros(3),), torch.ones(1, 3), torch.ones(1))
+        state, _ = algorithm.step(state, one)
+    assert state.version == 2
+    assert 2 < float(state.model[0]) < 3  # one for each of two quorums, and a part for the late answer of client 3
 
 
 def test_a_rule_without_a_range_says_no_number():

@@ -49,11 +49,11 @@ from msgspec import Meta
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Mean
-from phalanx.aggregators.aggregator import check_rows
+from phalanx.aggregators.aggregator import check_rows, weighs_rows
 from phalanx.aggregators.flame import DensestMajority
 from phalanx.algorithms.arrivals import alone, merged
 from phalanx.algorithms.flame import Compare, aggregated, check_chooses, clip_bound, clipped_verdicts, compared
-from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
+from phalanx.algorithms.rounds import Weighted, stays_in_range, verdicts_of, weights_of
 from phalanx.algorithms.staleness import Staleness, Undiscounted
 from phalanx.core import (
     InfeasibleError,
@@ -72,7 +72,7 @@ from phalanx.fields import NonNegativeInt, PositiveInt
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.promises.promise_watch import combine
 from phalanx.weighting import Ignore, Preprocess
-from phalanx.wording import plural
+from phalanx.wording import at_most, plural
 
 
 @dataclass(frozen=True)
@@ -348,6 +348,7 @@ class Catalyst(Weighted[CatalystState]):
             before, _ = combine(rule, rows[~is_late], n_early, early, name, turn=state.version)
             return LatePart(vector - before, n / n.sum(), None)
         everybody = sum(self.preprocess.among(state.weights, state.weights).values())  # |C|
+        everybody = max(everybody, float(n.sum()))  # a bound of few clients can be larger than that of all
         shares = choice.shares * n[choice.shares > 0].sum() / everybody
         return LatePart((shares * is_late).to(rows.device, rows.dtype) @ rows, shares, choice)
 
@@ -370,11 +371,26 @@ class Catalyst(Weighted[CatalystState]):
         if self.window == 1:
             return (pool,)
         rule = self.rule if self.judge_late else Mean()
-        drift = "Late answers to a version shift the model by late_lr, times staleness, times the honest range at most."
         late = Pool(
             "set of late answers", rule, q, n, self.preprocess, "raise quorum", chosen="arrival", bounds="shift"
         )
-        return (pool, replace(late, versions=1, beyond=drift))
+        return (pool, replace(late, versions=1, beyond=self._late_shift(rule)))
+
+    def _late_shift(self, rule: Aggregator) -> str:
+        """Return by how much late answers move the model in a step, in words.
+
+        Those of an age count once in a step, times `late_lr` and `staleness`.  What they add is the difference of two
+        results, each between honest entries; or parts of clipped updates, which are one in sum at most.
+        """
+        most = at_most(self.late_lr * sum(map(self.staleness, range(self.least_age, self.window))))
+        if stays_in_range(rule):
+            return f"Late answers shift the model in a step by at most {most} times the honest range."
+        if weighs_rows(rule, self.needed):
+            return (
+                f"Late answers shift the model in a step by at most {most} times the length of the longest honest "
+                "update of a quorum."
+            )
+        return "Late answers shift the model by the difference of two results, which can add up over steps."
 
 
 def how_late(tau: int) -> str:

@@ -40,6 +40,7 @@ from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithInnerVerdi
 from phalanx.core import Pool, Setting, Updates, Vector
 from phalanx.fields import PositiveFloat
 from phalanx.training.sgd import Schedule
+from phalanx.wording import at_most
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class Adaptive(ServerOptimizer):
         """See `ServerOptimizer`: the division bounds each step, whatever the algorithm within adds to its model."""
         if self.longest is None or isinstance(self.server_lr, Schedule):
             return super().beyond
-        most = f"{self.server_lr * self.longest:.3g} H".removeprefix("1 ")
+        most = f"{at_most(self.server_lr * self.longest)} H".removeprefix("1 ")
         return f"{super().beyond} Whatever is sent, no entry of the model moves by more than {most} in H steps."
 
 
