@@ -311,18 +311,16 @@ def visits(number):
 def draw(seed):
     """A composition and an adversary, drawn by a seed; None if the composition does not exist."""
     rng = numpy_generator(seed, "composition")
-    names = [name for name in ALGORITHMS if "Median" in name or name in ("DeMoA", "BASGD", "AsyncMomentum")]
+    names = sorted({name for name, *_ in VISITED})
     algorithm = ALGORITHMS[names[rng.integers(len(names))]]
     try:
         if hasattr(algorithm, "preprocess"):
             chosen = list(PREPROCESSING.values())[rng.integers(len(PREPROCESSING))]
             algorithm = dataclasses.replace(algorithm, preprocess=chosen)
-        for _ in range(rng.integers(3)):
+        for _ in range(rng.integers(4)):
             wrapper = list(WRAPPERS.values())[rng.integers(len(WRAPPERS))]
             algorithm = wrapper(algorithm)
     except (ValueError, InfeasibleError):
-        return None
-    if algorithm.traits.needs_reference or algorithm.traits.knows_layout:
         return None
     case = list(PARTICIPATION)[rng.integers(len(PARTICIPATION))]
     chosen = {name: of[rng.integers(len(of))] for name, of in factors(algorithm, case).items()}

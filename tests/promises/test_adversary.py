@@ -2,14 +2,17 @@
 
 import dataclasses
 import importlib
+import itertools
+import math
 from fractions import Fraction
 
 import pytest
 
-from adversary import JUDGED, LEFT_OUT, VISITED, N, draw, judged, survived, visits
+from adversary import JUDGED, LEFT_OUT, VISITED, N, covering, draw, factors, judged, survived, visits
 from compositions import cells, composed
 from phalanx import promises
 from phalanx.aggregators.flame import FLAMEFilter
+from phalanx.algorithms import FedAvg
 from phalanx.core import Setting, Tolerance
 from phalanx.engine import at_start
 from phalanx.promises import promise_watch
@@ -49,7 +52,7 @@ def visited(numbers, monkeypatch):
 
 def of(name):
     """Some of the cells of an algorithm."""
-    return [number for number, where in enumerate(VISITED) if where[0] == name][::4]
+    return [number for number, where in enumerate(VISITED) if where[0] == name][::16]
 
 
 def test_a_draw_of_compositions_keeps_its_promises(monkeypatch):
@@ -68,6 +71,29 @@ def test_each_guaranteed_cell_of_the_page_is_visited_or_aggregates_nothing():
     assert rules - {FLAMEFilter} == {*JUDGED}
 
 
+def test_any_two_levels_of_attackers_choices_meet_in_each_cell():
+    """In some run, of a quarter of all possible ones at most."""
+    for *names, case in VISITED[::40]:
+        levels = tuple(factors(composed(*names), case).values())
+        rows = covering(levels, 2, 0)
+        assert len(rows) <= min(30, math.prod(map(len, levels)) // 4)
+        for (i, of), (j, others) in itertools.combinations(enumerate(levels), 2):
+            assert {(row[i], row[j]) for row in rows} == {*itertools.product(of, others)}
+    assert len(covering(levels, None, 0)) == math.prod(map(len, levels))
+
+
+def test_each_level_is_possible_in_some_cell():
+    """A cell of the sizes, times, absences, late joins and groups that attackers choose."""
+    met = {name: set() for name in factors(FedAvg(), "all")}
+    for *names, case in VISITED:
+        for name, of in factors(composed(*names), case).items():
+            met[name] |= {*of}
+    assert {name: len(of) for name, of in met.items()} == {
+        "sizes": 5, "most": 3, "timing": 3, "absence": 3, "late": 5, "leaving": 3, "patience": 2, "sly": 3,
+        "victims": 4,
+    }  # fmt: skip
+
+
 @pytest.mark.slow
 def test_compositions_keep_their_promises(monkeypatch):
     promising, broken = survivors(range(100, 300), monkeypatch)
@@ -75,7 +101,7 @@ def test_compositions_keep_their_promises(monkeypatch):
     assert broken == []
 
 
-BATCHES = [range(start, len(VISITED), 4) for start in range(4)]
+BATCHES = [range(start, len(VISITED), 8) for start in range(8)]
 
 
 @pytest.mark.slow

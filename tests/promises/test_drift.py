@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import phalanx
-from adversary import LOUD, TIMING, D, Hostile, watch_medians, watch_rules
+from adversary import LAYERS, LOUD, TIMING, D, Hostile, watch_medians, watch_rules
 from compositions import cells, composed
 from phalanx.aggregators import GeometricMedian, Median
 from phalanx.algorithms import (
@@ -50,8 +50,12 @@ class Pushing(Hostile):
         reply = super()._reply(i)
         if i in self.attackers:
             return reply
-        sent, self.memories[i] = self.algorithm.upload(reply.delta, self.memories.get(i))
+        sent, self.memories[i] = self.algorithm.upload(self.trained(i, reply.delta), self.memories.get(i))
         return Reply(reply.client, reply.version, sent, reply.loss)
+
+    def trained(self, i, delta):
+        """What an honest client has trained."""
+        return delta
 
 
 def watched(monkeypatch):
@@ -295,6 +299,68 @@ def test_late_answers_are_parts_of_one_mean_whatever_their_sizes():
         state, _ = algorithm.step(state, one)
     assert state.version == 2
     assert 2 < float(state.model[0]) < 3  # one for each of two quorums, and a part for the late answer of client 3
+
+
+@dataclasses.dataclass
+class Once(Pushing):
+    """All clients send a multiple of their changes to the first model, and of no other."""
+
+    factor: float = 1.0
+    last: int = 0  # the last wait that has brought such an answer
+
+    def trained(self, i, delta):
+        if self.open[i] or self.answers[i] > 1:
+            return delta
+        self.last = self.waits
+        return self.factor * delta
+
+
+def later_steps(algorithm, case, factor):
+    """How the models of two clients change in steps that no answer to the first model is in, by number of the step."""
+    hostile, seen = Once(SEED, "equal", "random", size=D, algorithm=algorithm, factor=factor), []
+    if algorithm.traits.knows_layout:
+        hostile.size = D + LAYERS
+    synchronous = algorithm.traits.synchronous
+
+    def watch(progress):
+        models = [algorithm.download(progress.state, i)[: hostile.size].clone() for i in (0, 1)]
+        seen.append((progress.state.version, hostile.last, torch.stack(models)))
+
+    with warnings.catch_warnings(action="ignore"):
+        phalanx.run(
+            algorithm, hostile, torch.zeros(hostile.size), LoopSettings(until=Until(8 if synchronous else 120)),
+            sample=Participation(0.75, SEED) if case == "sampled" and synchronous else phalanx.engine.everyone,
+            observers=[watch],
+        )  # fmt: skip
+    steps = [(version, last, now - before) for (earlier, last, before), (version, _, now) in itertools.pairwise(seen)
+             if version > earlier]  # fmt: skip
+    return {version: change for version, last, change in steps[1:] if last == seen[-1][1]}
+
+
+def carries_over(algorithm, case):
+    """Whether what all clients send first changes later steps."""
+    one, other = later_steps(algorithm, case, 1.0), later_steps(algorithm, case, 3.0)
+    both = list(one.keys() & other.keys())[1:]
+    return any(not torch.allclose(one[version], other[version], atol=1e-4) for version in both)
+
+
+@pytest.mark.slow
+def test_what_carries_over_says_what_is_bounded():
+    """Each algorithm and wrapper that the page calls guaranteed: of what earlier rounds change, a sentence beyond."""
+    silent, carrying = [], set()
+    for where, (shown, _) in cells():
+        if shown[0] == "y" and where[2] in ("", "ignored") and where[3] in ("all", "sampled"):
+            algorithm = composed(*where[:3])
+            if not algorithm.pools(Setting(12)) or not carries_over(algorithm, where[3]):
+                continue
+            carrying.add(where[0])
+            drawn = 9 if where[3] == "sampled" and algorithm.traits.synchronous else None
+            words = " ".join(promise(algorithm, Setting(12, drawn=drawn)).text)
+            if not re.search(r"push one way|can be a large one|Late answers shift|What clients earn", words):
+                silent.append(where)
+    assert silent == []
+    assert carrying >= {"FedDyn(Median)", "FedAdam(Median)", "DeMoA", "AsyncMomentum", "WorkerMomentum(Median)",
+                        "Catalyst(Median)", "LowRankProducts(Median)"}, carrying  # fmt: skip
 
 
 def test_a_rule_without_a_range_says_no_number():

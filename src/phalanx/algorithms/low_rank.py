@@ -155,4 +155,5 @@ class LowRankProducts(Weighted[FedAvgState]):
     @override
     def pools(self, setting: Setting, state: FedAvgState | None = None) -> tuple[Pool, ...]:
         """See `Algorithm`: factors are approximated after the rule."""
-        return (Pool.of_round(self.rule, self.preprocess, setting, bounds="share"),)
+        beyond = "Clients train shifted factors: a small shift in each round can be a large one after many."
+        return (Pool.of_round(self.rule, self.preprocess, setting, bounds="share", beyond=beyond),)

@@ -357,7 +357,8 @@ def _bounded(bound: Bound) -> str:
     if bound.pool.bounds == "share":
         return "no more than their share is bounded"
     if bound.pool.bounds == "shift":
-        return "what they shift is bounded by the range of honest entries"
+        of = "range of honest entries" if bound.tolerance.means == "range" else "length of the longest honest update"
+        return f"what they shift is bounded by the {of}"
     return {
         "range": "each entry stays between honest entries",
         "distance": "the result stays near the honest updates",
