@@ -471,7 +471,10 @@ class PerCluster(Wrapper):
         beyond = UNBOUNDED
         if all(pool.bounds == "result" and not pool.beyond for pool in whole):
             beyond = drift(UNBOUNDED, self.rule, getattr(innermost(self), "server_lr", 1.0))
-        whole = tuple(replace(pool, beyond=" ".join(filter(None, (beyond, pool.beyond)))) for pool in whole)
+        whole = tuple(
+            pool if UNBOUNDED in pool.beyond else replace(pool, beyond=f"{beyond} {pool.beyond}".strip())
+            for pool in whole
+        )
         return tuple(self._cluster(*pair) for pair in zip(whole, part, strict=True))
 
     @staticmethod
