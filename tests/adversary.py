@@ -38,6 +38,7 @@ SIZES = {
 }  # fmt: skip
 TIMING = ("attackers first", "attackers last", "random")
 LOUD = -1e4
+MOST = 1.05  # the largest entry of an honest update
 LAYERS = 400  # entries of the adapters of `LowRankProducts`, before D others that show the judge whose a row is
 
 
@@ -144,7 +145,7 @@ class Hostile:
         like = i in self.attackers or self.place[i] >= len(self.order) - (self.victims or 0)
         group = i % 2 if self.victims is None else like
         delta = torch.where(torch.arange(self.size) % 2 == group, 1.0, 0.2)
-        delta += 0.05 * torch.rand(self.size, generator=self.noise)
+        delta += (MOST - 1) * torch.rand(self.size, generator=self.noise)
         if i in self.attackers and count > self.patience:
             delta = self.sly * delta if self.sly else torch.full_like(delta, LOUD)
             delta[-1] = -delta[-1].abs()
@@ -203,7 +204,7 @@ class Verdicts:
         sly: of the attackers; if it is not 0, one negative entry shows an attacker, and the mean of all if it is.
         calls: number of calls.
         attacked: number of those that had rows of attackers.
-        broken: for each call that broke the promise, the number of rows, and of those of attackers.
+        broken: for each call that broke the promise, the number of rows, and of those of attackers; or what else did.
     """
 
     sly: float = 0.0
@@ -232,7 +233,21 @@ def judged(monkeypatch):
 def survived(found, algorithm, hostile, sample):
     """Carry out a run; return the number of attackers that it tolerates; `found` are the verdicts on it alone."""
     found.sly, found.calls, found.attacked, found.broken = hostile.sly, 0, 0, []
-    return attacked(algorithm, hostile, sample)
+    promise, last = attacked(algorithm, hostile, sample)
+    if promise is not None and not no_farther(algorithm, promise, last.state, last.enrolled - hostile.attackers):
+        found.broken.append("a model went farther than honest updates bring it")
+    return promise and promise.f
+
+
+def no_farther(algorithm, promise, state, honest):
+    """Return whether models are where steps between honest entries bring them, or where nothing is said of that.
+
+    Entries of honest updates are between 0.2 and `MOST`, and those of momenta, which begin at 0, at most that.
+    """
+    if any(bound.pool.bounds != "result" or bound.tolerance.means != "range" for bound in promise.bounds):
+        return True
+    models = [algorithm.download(state, i)[:D] for i in honest]
+    return all(float(m.min()) >= -1e-3 and float(m.max()) <= state.version * MOST + 1e-3 for m in models)
 
 
 GUARANTEED = [(where, shown) for where, (shown, _) in cells() if shown.startswith("y")]
@@ -338,13 +353,15 @@ def against(algorithm, case, seed, chosen):
 
 
 def attacked(algorithm, hostile, sample, steps=8):
-    """Carry out a run; return the number of attackers that it says it tolerates, None if it is refused."""
-    promised = []
+    """Carry out a run; return its promise and last progress, both None if it is refused."""
+    promise = last = None
 
     def watch(progress):
-        if progress.promise is not None and not promised:
-            promised.append(progress.promise.f)
-            hostile.turn_on(min(progress.promise.f, N))
+        nonlocal promise, last
+        last = progress
+        if promise is None:
+            promise = progress.promise
+            hostile.turn_on(min(promise.f, N))
 
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -360,8 +377,6 @@ def attacked(algorithm, hostile, sample, steps=8):
                 sample=sample,
                 observers=[watch],
             )
-    except StalledError:
+    except (StalledError, ValueError, InfeasibleError):
         pass  # silence is no harm
-    except (ValueError, InfeasibleError):
-        return promised[0] if promised else None
-    return promised[0]
+    return promise, last

@@ -160,3 +160,18 @@ def test_the_judge_finds_updates_that_are_not_clipped(name, monkeypatch):
         importlib.import_module(f"phalanx.algorithms.{name.lower()}"), "shortened", lambda rows, *_: rows
     )
     assert visited(of(name), monkeypatch)[1]
+
+
+@pytest.mark.slow
+def test_the_judge_finds_steps_that_no_rule_has_made(monkeypatch):
+    """A hundredth of the mean of what came."""
+    original = FedAvg.step
+
+    def step(self, state, updates):
+        new, ready = original(self, state, updates)
+        return new._replace(model=new.model + 0.01 * updates.deltas.mean(0)), ready
+
+    monkeypatch.setattr(FedAvg, "step", step)
+    broken = visited(of("FedAvg(Median)"), monkeypatch)[1]
+    assert broken
+    assert all(isinstance(why[0], str) for *_, why in broken)
