@@ -71,12 +71,13 @@ def watched(monkeypatch):
 
 
 def made(name, wrapper, preprocess):
-    """The algorithm of a composition; None if there is none, or if it needs what a transport does not have."""
+    """The algorithm of a composition; None if there is none, with no median, or with needs that a transport lacks."""
     try:
         algorithm = composed(name, wrapper, preprocess)
     except (ValueError, InfeasibleError):
         return None
-    return None if algorithm.traits.needs_reference or algorithm.traits.knows_layout else algorithm
+    known = not (algorithm.traits.needs_reference or algorithm.traits.knows_layout)
+    return algorithm if known and any(isinstance(pool.rule, Median) for pool in algorithm.pools(Setting(12))) else None
 
 
 def pushed(algorithm, part, timing="random", seen=None):
