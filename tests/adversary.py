@@ -23,13 +23,14 @@ from functools import cache
 import torch
 
 import phalanx
-from compositions import ALGORITHMS, ALONE, PARTICIPATION, PREPROCESSING, WRAPPERS, cells, composed
+from compositions import ALGORITHMS, ALONE, PARTICIPATION, PREPROCESSING, WRAPPERS, F, cells, composed
 from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.flame import DensestMajority
 from phalanx.core import InfeasibleError, Setting, StalledError, Until
 from phalanx.engine import Guard, LoopSettings, LostRounds, Participation
 from phalanx.engine.connection import Arrivals, Reply
 from phalanx.rng import generator, numpy_generator
+from phalanx.weighting import Truncate
 
 N, D = 12, 20
 SIZES = {
@@ -233,9 +234,10 @@ def judged(monkeypatch):
 def survived(found, algorithm, hostile, sample):
     """Carry out a run; return the number of attackers that it tolerates; `found` are the verdicts on it alone."""
     found.sly, found.calls, found.attacked, found.broken = hostile.sly, 0, 0, []
-    promise, last = attacked(algorithm, hostile, sample)
+    promise, last, weights = attacked(algorithm, hostile, sample)
     if promise is not None and not no_farther(algorithm, promise, last.state, last.enrolled - hostile.attackers):
         found.broken.append("a model went farther than honest updates bring it")
+    found.broken += [f"a weight of {weight:g}" for weight in weights if not -1e-9 <= weight <= 1 + 1e-9]
     return promise and promise.f
 
 
@@ -332,7 +334,8 @@ def draw(seed):
     algorithm = ALGORITHMS[names[rng.integers(len(names))]]
     try:
         if hasattr(algorithm, "preprocess"):
-            chosen = list(PREPROCESSING.values())[rng.integers(len(PREPROCESSING))]
+            ways = [*PREPROCESSING.values(), Truncate(F / N, 0.4, scope="cohort")]
+            chosen = ways[rng.integers(len(ways))]
             algorithm = dataclasses.replace(algorithm, preprocess=chosen)
         for _ in range(rng.integers(4)):
             wrapper = list(WRAPPERS.values())[rng.integers(len(WRAPPERS))]
@@ -353,12 +356,13 @@ def against(algorithm, case, seed, chosen):
 
 
 def attacked(algorithm, hostile, sample, steps=8):
-    """Carry out a run; return its promise and last progress, both None if it is refused."""
-    promise = last = None
+    """Carry out a run; return its promise and last progress, None if it is refused, and the weights of all verdicts."""
+    promise, last, weights = None, None, set()
 
     def watch(progress):
         nonlocal promise, last
         last = progress
+        weights.update(verdict.weight for verdict in progress.state.verdicts.values())
         if promise is None:
             promise = progress.promise
             hostile.turn_on(min(promise.f, N))
@@ -379,4 +383,4 @@ def attacked(algorithm, hostile, sample, steps=8):
             )
     except (StalledError, ValueError, InfeasibleError):
         pass  # silence is no harm
-    return promise, last
+    return promise, last, weights
