@@ -355,7 +355,7 @@ def against(algorithm, case, seed, chosen):
     return algorithm, hostile, Participation(0.75, seed) if sampled else phalanx.engine.everyone
 
 
-def attacked(algorithm, hostile, sample, steps=8):
+def attacked(algorithm, hostile, sample):
     """Carry out a run; return its promise and last progress, None if it is refused, and the weights of all verdicts."""
     promise, last, weights = None, None, set()
 
@@ -374,7 +374,7 @@ def attacked(algorithm, hostile, sample, steps=8):
                 hostile,
                 torch.zeros(hostile.size),
                 LoopSettings(
-                    until=Until(steps if algorithm.traits.synchronous else steps * N),
+                    until=Until(8 if algorithm.traits.synchronous else 5 * N),
                     lost_rounds=LostRounds("skip", 100),
                     guard=Guard(max_size=10**18),
                 ),
