@@ -61,6 +61,7 @@ class Hostile:
         sly: factor by which attackers send what their group does, but for one negative entry; 0: all are.
         victims: number of honest clients whose group all attackers join; None: groups of every other client.
         size: number of entries of an update.
+        tolerate: number of attackers that the run is set to tolerate; None: as many as its settings give.
     """
 
     seed: int
@@ -75,6 +76,7 @@ class Hostile:
     sly: float = 0.0
     victims: int | None = None
     size: int = D
+    tolerate: int | None = None
     attackers: frozenset[int] = frozenset()
     now: float = 0.0
     open: dict[int, int] = field(default_factory=dict)
@@ -330,7 +332,7 @@ def visits(number):
 def draw(seed):
     """A composition and an adversary, drawn by a seed; None if the composition does not exist."""
     rng = numpy_generator(seed, "composition")
-    names = sorted({name for name, *_ in VISITED})
+    names = sorted({name for name, *_ in VISITED} | {name for name in ALGORITHMS if "Median" in name})
     algorithm = ALGORITHMS[names[rng.integers(len(names))]]
     try:
         if hasattr(algorithm, "preprocess"):
@@ -344,7 +346,7 @@ def draw(seed):
         return None
     case = list(PARTICIPATION)[rng.integers(len(PARTICIPATION))]
     chosen = {name: of[rng.integers(len(of))] for name, of in factors(algorithm, case).items()}
-    return against(algorithm, case, seed, chosen)
+    return against(algorithm, case, seed, chosen | {"tolerate": (None, 1, 2, 3)[rng.integers(4)]})
 
 
 def against(algorithm, case, seed, chosen):
@@ -377,6 +379,7 @@ def attacked(algorithm, hostile, sample):
                     until=Until(8 if algorithm.traits.synchronous else 5 * N),
                     lost_rounds=LostRounds("skip", 100),
                     guard=Guard(max_size=10**18),
+                    tolerate=hostile.tolerate,
                 ),
                 sample=sample,
                 observers=[watch],
