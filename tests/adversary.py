@@ -205,12 +205,14 @@ class Verdicts:
 
     Args:
         sly: of the attackers; if it is not 0, one negative entry shows an attacker, and the mean of all if it is.
+        least: of that entry or mean for an honest client; variates of these are differences, a little below 0 at times.
         calls: number of calls.
         attacked: number of those that had rows of attackers.
         broken: for each call that broke the promise, the number of rows, and of those of attackers; or what else did.
     """
 
     sly: float = 0.0
+    least: float = 0.0
     calls: int = 0
     attacked: int = 0
     broken: list = field(default_factory=list)
@@ -229,13 +231,14 @@ def judged(monkeypatch):
         if not less or not JUDGED[type(rule)](rows[honest], result, None if shares is None else shares[honest]):
             found.broken.append((m, int((~honest).sum())))
 
-    watch_rules(monkeypatch, seen, lambda rows: (rows.amin(1) if found.sly else rows.mean(1)) >= 0)
+    watch_rules(monkeypatch, seen, lambda rows: (rows.amin(1) if found.sly else rows.mean(1)) >= found.least)
     return found
 
 
 def survived(found, algorithm, hostile, sample):
     """Carry out a run; return the number of attackers that it tolerates; `found` are the verdicts on it alone."""
     found.sly, found.calls, found.attacked, found.broken = hostile.sly, 0, 0, []
+    found.least = -1.0 if variates(algorithm) else 0.0
     promise, last, weights = attacked(algorithm, hostile, sample)
     if promise is not None and not no_farther(algorithm, promise, last.state, last.enrolled - hostile.attackers):
         found.broken.append("a model went farther than honest updates bring it")
@@ -262,11 +265,15 @@ TRIES = 16  # further adversaries for a level that has brought no row of an atta
 LOSSY = ("deadline", "silent", "leaves")
 
 
+def variates(algorithm):
+    """Return whether honest clients send differences, which have negative entries."""
+    return "SCAFFOLD" in repr(algorithm)
+
+
 def factors(algorithm, case):
     """The levels of each factor that attackers can choose in a case of `PARTICIPATION`."""
     joins = case == "joins" and algorithm.traits.can_join
     clusters = any(pool.parted or pool.chosen == "updates" for pool in algorithm.pools(Setting(N)))
-    variates = "SCAFFOLD" in repr(algorithm)  # honest changes of which have negative entries
     return {
         "sizes": tuple(SIZES),
         "most": ("attackers", "honest", "anyone"),
@@ -275,7 +282,7 @@ def factors(algorithm, case):
         "late": ("one", "two", "refused", "honest") if joins else ("",),
         "leaving": ("anyone", "attackers") if case == "leaves" else ("",),
         "patience": (0, 2),
-        "sly": (0.0,) if variates else (0.0, 1.0, 1e4),
+        "sly": (0.0,) if variates(algorithm) else (0.0, 1.0, 1e4),
         "victims": (None, 0, 1, 4) if clusters else (None, 1),
     }
 
