@@ -17,7 +17,7 @@ from phalanx.engine.observer import Progress
 from phalanx.experiments.run_events import Began
 from phalanx.experiments.shown.progress_display import Display
 from phalanx.runs import provenance
-from phalanx.runs.checkpoint import Checkpoint
+from phalanx.runs.checkpoint import Checkpoint, CheckpointWriter
 from phalanx.runs.engine_choice import named
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS
@@ -260,6 +260,20 @@ def test_a_run_whose_own_classes_were_edited_is_repeated(capsys, tmp_path):
     _, out, _ = phalanx(capsys, own_attack(tmp_path, "return -10 * update.delta"))
     assert "This run is repeated: the source of the classes of your own that it uses has changed since." in out
     assert loss() > before
+
+
+def test_what_a_kill_at_the_very_end_has_left_is_removed_by_the_same_command(capsys, monkeypatch, tmp_path):
+    """Between the summary and the removal of the checkpoint."""
+    command = "run --clients 3 --until.steps 2 --folder here"
+    monkeypatch.setattr("phalanx.cli.run.Checkpoint", lambda resume: Checkpoint(0, resume))
+    monkeypatch.setattr(CheckpointWriter, "discard", CheckpointWriter.leave)
+    assert phalanx(capsys, command)[0] == 0
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert (tmp_path / "here" / "checkpoint").is_file()
+    assert "done already" in phalanx(capsys, command)[1]
+    assert not (tmp_path / "here" / "checkpoint").exists()
+    assert phalanx(capsys, "verify here")[0] == 0
 
 
 def raised(monkeypatch, part):

@@ -25,7 +25,7 @@ def plan_of(words):
     ("algorithm", "count"),
     [
         ("--algorithm FedAvg --algorithm.aggregate Median", 3),
-        ("--algorithm FedAvg --algorithm.aggregate Median --algorithm.preprocess.beyond_tolerance remark", 2),
+        ("--algorithm FedAvg --algorithm.aggregate Median --algorithm.preprocess.beyond_tolerance remark", 3),
         ("--algorithm Quorum --algorithm.k 7 --algorithm.algorithm FedAvg --algorithm.algorithm.aggregate Median", 3),
         ("--algorithm ClusteredFL --algorithm.aggregate Median", 2),
         ("--algorithm FedAvg --algorithm.aggregate Krum --algorithm.aggregate.f 6", 1),

@@ -32,7 +32,7 @@ from phalanx.runs.learning import stuck
 from phalanx.runs.lock import exclusive
 from phalanx.runs.models import SavedModels
 from phalanx.runs.plan import Run
-from phalanx.runs.record import REPORT, SUMMARY, Record
+from phalanx.runs.record import CHECKPOINT, REPORT, SUMMARY, Record
 from phalanx.runs.seal import check_resumed, is_to_be_sealed, seal
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
@@ -53,7 +53,8 @@ def run_command(options: Options, console: Console) -> int:
 def _carry_out_one(plan: Run, execution: Execution, console: Console) -> int:
     if execution.dry_run:
         federation = Federation(plan, data_dir(execution.data_dir))
-        said = [*federation.promise.text, *federation.remarks]
+        promise = federation.promise
+        said = [*dict.fromkeys((*promise.text, *promise.remarks, *federation.remarks))]
         say(console, *said, *filter(None, [remedy_options(" ".join(said), plan)]))
         return 0
     _check_execution(execution, _folder(plan, execution))
@@ -101,6 +102,9 @@ def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
     if why := outdated(plan, record.summary):
         say(console, f"This run is repeated: {why}.")
         return None
+    if saved is not None:  # it was killed between its end and the removal of what it went on from
+        with exclusive(folder):
+            (folder / CHECKPOINT).unlink(missing_ok=True)
     if is_to_be_sealed(folder):
         with exclusive(folder):
             seal(folder, {})
