@@ -255,6 +255,9 @@ def page(found: Mapping[tuple[str, str, str, str], Outcome]) -> str:
         "- **-1**: works, and promises nothing, for this [reason](#reasons).",
         "- **x2**: refused, for this reason. *It* and *this one* are the algorithm of the row.",
         "",
+        "All is for any sizes that clients report. A run weighs them when it begins: with equal ones it may promise",
+        "more, and with unequal ones it may name another reason, or be refused.",
+        "",
         "Wrappers, or uses of sizes, with the same cells share a row, and algorithms with the same table a section.",
     ]
     reasons = dict[str, int]()

@@ -15,7 +15,7 @@ Where the paper leaves room:
   `clustering.density`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from typing_extensions import override
@@ -25,7 +25,7 @@ from phalanx.aggregators.median import Median
 from phalanx.aggregators.points import Points
 from phalanx.clustering.density import densest_majority
 from phalanx.core import Tolerance, Vector
-from phalanx.fields import NonNegativeFloat
+from phalanx.fields import UNIDENTIFIED, NonNegativeFloat
 from phalanx.numerics.linalg import Square, squared_distances
 from phalanx.rng import numpy_generator
 
@@ -36,17 +36,28 @@ PARALLEL = 1e-3  # 1 minus a cosine below which rounding of float32 products tak
 class DensestMajority(Selection):
     """The mean of the densest majority by direction: FLAME's filter without its clipping and noise.
 
-    A weight acts like a number of copies.  Not equivariant to translation.  Norms are not looked at: the caller has to
-    bound them.  Cost: one product of the rows with themselves, O(m^2 d), and O(m^2) for the clusters.
+    A weight acts like a number of copies.  Not equivariant to translation.  Norms are not looked at: one long update in
+    the direction of the honest ones decides the result.  Cost: one product of the rows with themselves, O(m^2 d), and
+    O(m^2) for the clusters.
+
+    Args:
+        clipped: whether rows are clipped to their median norm already, as by `FLAME` and `Catalyst`, which say so. By
+            itself the rule tolerates no attacker.
 
     Examples:
         >>> DensestMajority()(torch.tensor([[4.0, 0.0], [2.0, 0.0], [0.0, 9.0]]))
         tensor([3., 0.])
     """
 
+    clipped: bool = field(default=False, repr=False, metadata={UNIDENTIFIED: True})
+
     @override
     def tolerates(self, q: int) -> Tolerance:
-        return Tolerance.below_half("selection", "The mean of the densest majority has an honest update in it.")
+        if self.clipped:
+            return Tolerance.below_half(
+                "length", "The densest majority has an honest update in it, and rows are clipped."
+            )
+        return Tolerance.none("The densest majority by direction bounds no lengths: one long update can decide it.")
 
     @override
     def choose(self, points: Points) -> Choice:

@@ -337,7 +337,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         m, n = setting.asked, setting.clients
         least = 1 if setting.lossy or (setting.drawn and not setting.fastest) else min(m, n // 2 + 1)
         refused = "" if 2 * m > n else NO_MAJORITY.format(m, n)
-        larger = "expect fewer attackers"
+        larger = "have more clients" if least > 1 else "have all clients take part in each round, without a deadline"
         return (
             Pool(
                 "benign cluster",

@@ -206,7 +206,9 @@ class Catalyst(Weighted[CatalystState]):
     @override
     def rule(self) -> Aggregator:
         """See `Algorithm`: the rule for clipped updates."""
-        return Mean() if self.f == 0 and self.aggregate == DensestMajority() else self.aggregate
+        if not isinstance(self.aggregate, DensestMajority):
+            return self.aggregate
+        return DensestMajority(clipped=True) if self.f else Mean()
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[CatalystState, Set[int]]:

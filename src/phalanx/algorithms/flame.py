@@ -119,7 +119,7 @@ class FLAME(Weighted[FLAMEState]):
         e, S = clip_bound(updates.deltas, n, updates.clients)  # line 24
         models = compared(self.compare, updates.bases, updates.deltas)
         delta, choice = aggregated(
-            DensestMajority(), shortened(updates.deltas, S, e), models, n, updates.clients
+            DensestMajority(clipped=True), shortened(updates.deltas, S, e), models, n, updates.clients
         )  # lines 25, 14 and 15
         if self.sigma > 0:
             delta = disturbed(delta, self.sigma * S, self.seed, state.version)  # lines 16 and 17

@@ -14,7 +14,7 @@ from phalanx.aggregators import Aggregator
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Tolerance
 from phalanx.promises.promise_watch import BrokenPromise
 from phalanx.promises.remarks import named, refuse, remarks
-from phalanx.weighting import Truncate
+from phalanx.weighting import AsReported, Truncate
 from phalanx.weighting.sampling import more_drawn
 from phalanx.wording import plural
 
@@ -164,7 +164,9 @@ def promise(
     likely, unlikely = _likely(pools, setting, found)
     said = remarks(algorithm, pools, setting, found)
     missing = said if asked is not None and found < asked else ()
-    said_beyond = dict.fromkeys((*(pool.beyond for pool in pools if pool.beyond), *_alike(pools[0], setting)))
+    said_beyond = dict.fromkeys(
+        (*(pool.beyond for pool in pools if pool.beyond), *_alike(pools[0], setting), *_by_sizes(pools, setting))
+    )
     beyond = tuple(one for one in said_beyond if not any(one != more and one in more for more in said_beyond))
     needs = _needs(bounds, setting) if algorithm.traits.synchronous else ""
     return Promise(found, setting.clients, bounds, missing, beyond, in_step, failure, likely, unlikely, said, needs)
@@ -314,6 +316,12 @@ def _alike(pool: Pool, setting: Setting) -> Iterator[str]:
         )
 
 
+def _by_sizes(pools: tuple[Pool, ...], setting: Setting) -> Iterator[str]:
+    """Yield that the promise is for the sizes that were reported, if other sizes would change it."""
+    if setting.sizes is not None and not setting.joins and any(isinstance(one.weighting, AsReported) for one in pools):
+        yield "It is for the sizes that were reported."
+
+
 def _why(algorithm: Algorithm[Any], pool: Pool, setting: Setting) -> str:
     """Return why a pool tolerates nobody, with the remedy."""
     allowed = tolerance(pool, pool.full)
@@ -336,6 +344,8 @@ def _why(algorithm: Algorithm[Any], pool: Pool, setting: Setting) -> str:
 def _by_weight(pool: Pool, allowed: Tolerance) -> str:
     """Return that one client can have too much weight, with the remedy."""
     remedy = "Set preprocess to Truncate(alpha, alpha_star) or to Ignore()."
+    if isinstance(pool.weighting, Truncate) and pool.weighting.scope == "subset":
+        remedy = "Lower alpha_star, or set preprocess to Ignore()."
     weights = named(pool.weighting) if isinstance(pool.weighting, Truncate) else str(pool.weighting)
     if pool.parted and isinstance(pool.weighting, Truncate):
         return f"{weights} bounds what attackers hold of all clients, and all of them can be in one cluster. {remedy}"

@@ -24,7 +24,6 @@ from phalanx.algorithms import (
     AsyncMomentum,
     Catalyst,
     ClusteredFL,
-    DeMoA,
     FedAvg,
     PerCluster,
     Quorum,
@@ -145,7 +144,6 @@ COMPOSITIONS: tuple[Composition, ...] = (
         asynchronous=True,
     ),
     _of("BASGD", lambda s: BASGD(min(2 * s.f + 1, s.n)), "the median of buffers that clients share", asynchronous=True),
-    _of("DeMoA", lambda s: DeMoA(), "momentum of each client, kept by the server", asynchronous=True),
     _of(
         "AsyncMomentum",
         lambda s: AsyncMomentum(weight_by="clients"),
