@@ -17,7 +17,7 @@ pytest.importorskip("nvflare")
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.job_config.fed_job_config import FedJobConfig
 
-from phalanx.aggregators import Krum, Median, TrimmedMean
+from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
 from phalanx.algorithms import FedAvg
 from phalanx.core import InfeasibleError, StalledError, Updates
 from phalanx.engine import LoopSettings
@@ -120,6 +120,21 @@ def test_a_lost_round_changes_nothing_and_too_many_end_the_job():
     assert "Krum" in next(iter(aggregator.rounds.verdicts[1].values())).reason
     with pytest.raises(StalledError, match="2 rounds in a row"):
         combined(aggregator, sent)
+
+
+def test_a_round_in_which_one_size_makes_the_rule_void_is_lost_unless_that_is_let_pass():
+    sizes = (10, 10, 10, 10**8)
+    sent = [result(name, c, n) for name, c, n in zip("abcd", CHANGES, sizes, strict=False)]
+    aggregator = PhalanxAggregator(Median())
+    assert not vector(combined(aggregator, sent).params).any()
+    reasons = {verdict.reason for verdict in aggregator.rounds.verdicts[1].values()}
+    assert len(reasons) == 1
+    assert "1 of 4 clients can hold" in min(reasons)
+    assert 'set preprocess to AsReported(beyond_tolerance="remark")' in min(reasons)
+    by_name = PhalanxAggregator(Median(), AsReported(beyond_tolerance="remark"))
+    assert torch.equal(vector(combined(by_name, sent).params), vector(CHANGES[3])), "one client decides"
+    for rule, weighting in ((Median(), Ignore()), (Mean(), AsReported())):  # nothing is void
+        assert vector(combined(PhalanxAggregator(rule, weighting), sent).params).any()
 
 
 def test_counts_of_batches_do_not_change():

@@ -24,7 +24,7 @@ from phalanx.engine.suspicion import Conduct, conduct, in_words
 from phalanx.promises import Promise, PromiseError, promise, watched
 from phalanx.promises.promise import TAKEN
 from phalanx.promises.promise_watch import combine
-from phalanx.promises.remarks import beyond_tolerance
+from phalanx.promises.remarks import beyond_tolerance, void_by_one
 from phalanx.weighting import AsReported, Preprocess, Truncate
 from phalanx.wording import plural, visible
 
@@ -197,6 +197,8 @@ class HostedRounds:
         if updates is None:
             return self.lose(number, (), "no reply is fit")
         self._sizes |= {client: sizes[client] for client in updates.clients}
+        if why := self._void({i: self._sizes[i] for i in updates.clients}):
+            return self.lose(number, updates.clients, why)
         try:
             enrolled = self.preprocess.enrolled(self._sizes)
             weights = weights_of(self.preprocess.among(enrolled, updates.clients), updates)
@@ -225,6 +227,11 @@ class HostedRounds:
         shares = {i: float(w) for i, w in zip(updates.clients, weights, strict=True)}
         self._judge(number, updates, delta, shares, change)
         return Combined(delta, shares)
+
+    def _void(self, sizes: Mapping[int, int]) -> str:
+        """Return why one of these sizes makes the rule void, if one does, as by `AsReported.beyond_tolerance`."""
+        algorithm, setting = FedAvg(self.aggregator, self.preprocess), Setting(len(sizes), sizes)
+        return void_by_one(algorithm, algorithm.pools(setting), setting)
 
     def _sized(self, client: int, reported: object) -> tuple[int, str]:
         """Return the size of a client, the first that came with a valid update, and why it is impossible if it is."""

@@ -31,11 +31,9 @@ def refuse(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: S
     rule = algorithm.rule
     if algorithm.traits.synchronous and rule is not None and (error := wrong_number(rule, whole.full)) is not None:
         raise InfeasibleError(str(error))
+    if f is None and (why := void_by_one(algorithm, pools, setting)):
+        raise InfeasibleError(why)
     truncate, sizes = preprocess_of(algorithm), _sizes(setting)
-    by_default = isinstance(truncate, AsReported) and truncate.beyond_tolerance == "refuse" and f is None
-    if by_default and _fewest(algorithm, sizes, whole) == 1:
-        (why,), by_name = reported(algorithm, sizes, whole), 'AsReported(beyond_tolerance="remark")'
-        raise InfeasibleError(f"{why} To run all the same, set preprocess to {by_name}.")
     if not isinstance(truncate, Truncate):
         return
     if truncate.scope == "cohort":
@@ -43,6 +41,19 @@ def refuse(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: S
             pass
     if truncate.of_any:
         _refuse_subset(truncate, sizes, whole, _drawn(algorithm, setting))
+
+
+def void_by_one(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: Setting) -> str:
+    """Return why a rule tolerates not even one client, by the size that it reports, with the remedy; else "".
+
+    Also "" if `AsReported.beyond_tolerance` lets that pass.
+    """
+    preprocess, sizes, whole = preprocess_of(algorithm), _sizes(setting), _whole(algorithm, pools, setting)
+    by_default = isinstance(preprocess, AsReported) and preprocess.beyond_tolerance == "refuse"
+    if not by_default or _fewest(algorithm, sizes, whole) != 1:
+        return ""
+    (why,), by_name = reported(algorithm, sizes, whole), 'AsReported(beyond_tolerance="remark")'
+    return f"{why} To run all the same, set preprocess to {by_name}."
 
 
 def remarks(
