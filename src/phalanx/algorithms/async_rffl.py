@@ -187,7 +187,8 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         r, running = self._rated(state, updates, i, account)
         r_th = self.threshold / len(r)
         state = state._replace(version=state.version + 1, threshold=r_th)
-        if r[i] < r_th and account.judged > self.warmup:
+        trains = self.challenge is not None and i in self.challenge.training(state.asked, (i,))
+        if r[i] < r_th and account.judged > self.warmup and not trains:
             verdict = Verdict(False, 0.0, r[i], f"reputation {r[i]:.4f} < {r_th:.4f}, excluded", final=True)
             rest, running = self._rated(state, updates and updates.without(i, account.length), i, None)
             asked = state.asked.of(state.reputation.keys() - {i})

@@ -174,6 +174,11 @@ class Challenge(CheckedFields):
         g_i = torch.from_numpy(source.standard_normal(len(like))).to(like.device)
         return (g_i / norms(g_i[None])[0]).to(like.dtype)
 
+    def training(self, asked: Asked, clients: Collection[int]) -> frozenset[int]:
+        """Return the clients that are seen to train: they have proven something by their answers, warm-up or not."""
+        answers = {i: asked.answers.get(i, ShiftAnswers()) for i in clients}
+        return frozenset(i for i, one in answers.items() if self._proven(one) > 0)
+
     def proven(self, asked: Asked, clients: Collection[int]) -> dict[int, float]:
         """Return p_i of each client."""
         answers = {i: asked.answers.get(i, ShiftAnswers()) for i in clients}
@@ -181,8 +186,10 @@ class Challenge(CheckedFields):
 
     def _paid(self, one: ShiftAnswers) -> float:
         """Return p_i."""
-        if one.given < self.warmup:
-            return 1.0
+        return self._proven(one) if one.given >= self.warmup else 1.0
+
+    def _proven(self, one: ShiftAnswers) -> float:
+        """Return p_i as if there were no warm-up."""
         back, copied = (min(1.0, max(0.0, z - self.sure)) for z in (one.z, one.copies))
         return back * (1 - copied)
 

@@ -34,7 +34,8 @@ effect on a model.
 
 Similarity is also predictability: a participant that sends back the last change of its model has a high reputation.
 By default (`challenge`) only participants are paid that train on what they are sent; `RFFL.as_published()` pays all.
-Reputations still weigh and exclude.  With `unsent` payments are for what a participant could not know.
+Reputations still weigh and exclude, but nobody is excluded who is seen to train: late in a run the honest agree on
+little.  With `unsent` payments are for what a participant could not know.
 
 Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"`, `agreement` and
 `unsent`.
@@ -111,6 +112,7 @@ class RFFLRound(NamedTuple):
     coherence: float  # the coherence of the updates, see `coherence_of`
     sent: Mapping[int, Tensor] = {}  # as in the state, this round included
     agreement: Mapping[int, Agreement] = {}
+    trains: frozenset[int] = frozenset()  # seen to train; empty without `challenge`
     threshold: float = 0.0  # r_th
     disagree: frozenset[int] = frozenset()  # with the others, on a class
     probation: Mapping[int, int] = {}  # as in the state, after this round
@@ -261,7 +263,12 @@ class RFFL(CumulativeClient[RFFLState]):
         coherence = coherence_of(dw_g, dw, n)
         r = renewed(r_past, cos_sim(dw_g, dw), self.fade, in_R)
         sent, agreement = self._agreed(state, updates, dw)
-        c = RFFLRound(updates, dw, n / n.sum(), dw_g, tuple(r.tolist()), coherence, sent, agreement)
+        asked, proven, trains = state.asked, state.proven, frozenset[int]()
+        if self.challenge is not None:
+            w_g, of = state.model + dw_g, len(state.reputation)
+            asked = self.challenge.after(asked, updates, w_g, state.version + 1, of)
+            trains = self.challenge.training(asked, updates.clients)
+        c = RFFLRound(updates, dw, n / n.sum(), dw_g, tuple(r.tolist()), coherence, sent, agreement, trains)
         round_ = self._judged(state, c)
         reputation = {**state.reputation, **round_.reputation}
         R = reputation.keys() - round_.probation.keys() - round_.excluded
@@ -272,10 +279,7 @@ class RFFL(CumulativeClient[RFFLState]):
         if self.unsent is not None:
             known = self._earned(self.unsent, state, updates, c)
             quota = {i: each for i, each in known.quotas(R, self.fade).items() if i in quota}
-        asked, proven = state.asked, state.proven
         if self.challenge is not None:
-            w_g, of = state.model + dw_g, len(reputation)
-            asked = self.challenge.after(asked, updates, w_g, state.version + 1, of)
             asked = asked.of(reputation.keys() - round_.excluded)
             proven = self.challenge.proven(asked, reputation.keys() - round_.excluded)
             quota = proven_quotas(quota, proven)
@@ -337,7 +341,7 @@ class RFFL(CumulativeClient[RFFLState]):
         for i in c.reputation:
             if i not in low | disagree:
                 probation.pop(i, None)
-            elif (i in disagree or not lenient) and t >= probation.setdefault(i, t) + self.probation:
+            elif (i in disagree or not (lenient or i in c.trains)) and t >= probation.setdefault(i, t) + self.probation:
                 excluded.add(i)
                 del probation[i]
         return c._replace(threshold=r_th, disagree=disagree, probation=probation, excluded=frozenset(excluded))
@@ -389,7 +393,9 @@ class RFFL(CumulativeClient[RFFLState]):
             return "back from probation"
         if c.reputation[client] >= c.threshold:  # clients that disagree are excluded or on probation
             return ""
-        return "in the warm-up" if state.version < self.warmup else "in a round of little coherence"
+        if state.version < self.warmup:
+            return "in the warm-up"
+        return "trains on what it is sent" if client in c.trains else "in a round of little coherence"
 
     def _idle(self, state: RFFLState, updates: Updates) -> tuple[RFFLState, Set[int]]:
         """Return the state after a round without a report of a client with weight: nothing changes."""
