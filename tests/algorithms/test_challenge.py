@@ -25,13 +25,14 @@ from phalanx.algorithms import (
 )
 from phalanx.algorithms.challenge import Asked, ShiftAnswers, proven_quotas
 from phalanx.algorithms.private import secretly
-from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, Rescale, Sybils
+from phalanx.attacks import Attack, LazyFreeRider, Mimic, RandomFreeRider, RandomSigns, Rescale, Sybils
 from phalanx.attacks.attack import AttackTraits
 from phalanx.core import Setting, Updates
 from phalanx.models import MLP
 from phalanx.promises import promise
 from phalanx.rng import generator
 from phalanx.runs.federation import Federation
+from phalanx.simulation import Lognormal
 from phalanx.training import Evaluation
 
 D = 16
@@ -285,6 +286,41 @@ def test_an_excluded_client_keeps_its_model_without_a_shift(algorithm):
     assert 3 not in state.reputation
     assert 0 in state.asked.shifts
     assert 3 not in state.asked.shifts
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "fields", "fewest"),
+    [(RFFL(), {"until": Until(150), "seed": 2}, 3),
+     (AsyncRFFL(), {"until": Until(800), "latency": Lognormal(), "seed": 1}, 2)],
+    ids=["RFFL", "AsyncRFFL"],
+)  # fmt: skip
+def test_nobody_is_excluded_late_who_is_seen_to_train_and_attackers_are_as_soon_as_ever(algorithm, fields, fewest):
+    """Without challenges the honest are, once their updates have little in common."""
+    plain = Run(algorithm=algorithm, clients=10, model=MLP((64,)), evaluation=Evaluation(every=1000), **fields)
+    attacked = dataclasses.replace(plain, attack=RandomSigns(), byzantine=2)
+
+    def gone(run, challenge):
+        """The steps at which attackers were excluded, and the number of honest clients that were."""
+        made = dataclasses.replace(run, algorithm=dataclasses.replace(algorithm, challenge=challenge))
+        clients = simulate(made, models=None).summary.clients.items()
+        steps = {i: c.excluded.step for i, c in clients if c.excluded}
+        bad = {i: steps[i] for i, c in clients if c.byzantine}
+        return bad, len(steps) - len(bad)
+
+    by_default, before = ([gone(run, challenge) for run in (plain, attacked)] for challenge in (Challenge(), None))
+    assert [bad for bad, _ in by_default] == [bad for bad, _ in before]
+    assert sum(honest for _, honest in by_default) == 0
+    assert sum(honest for _, honest in before) >= fewest
+
+
+def test_who_is_seen_to_train_by_hand():
+    """By Z_i above `sure`, before the end of the warm-up too, unless what it sends is a copy."""
+    answers = {
+        0: ShiftAnswers(9.0, 4.0, 4),  # Z = 4.5
+        1: ShiftAnswers(4.0, 4.0, 4),  # Z = 2
+        2: ShiftAnswers(9.0, 4.0, 4, of_others=9.0, compared=4.0),
+    }
+    assert Challenge(sure=2.5, warmup=8).training(Asked(answers=answers), (0, 1, 2, 3)) == {0}
 
 
 @pytest.mark.parametrize("wrapped", [lambda one: one, PerCluster], ids=["alone", "in clusters"])

@@ -13,6 +13,7 @@ is their algorithm.  The steps of a round are taken here whenever one participan
 
 A participant that sends back the last change of its model predicts the others, and would be paid with `challenge=None`.
 `Unsent`, by which `RFFL` can pay, does not help: what arrives is served at once, and little is left that is new.
+Nobody is excluded who is seen to train by `challenge`: late in a run the honest agree on little.
 
 Participants that answer often have lower reputations, and those hardly follow sizes: docs/rffl.md has the correlations.
 

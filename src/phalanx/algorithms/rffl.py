@@ -150,8 +150,8 @@ class RFFL(CumulativeClient[RFFLState]):
             not tested.
         unsent: pays for agreement with the others on what a participant could not know. None: by reputation, as in the
             paper.
-        challenge: pays only participants that train on what they are sent. None: free riders that send back what they
-            were sent, or copy others, are paid, as in the paper.
+        challenge: pays only participants that train on what they are sent, and excludes nobody who is seen to. None:
+            free riders that send back what they were sent, or copy others, are paid, as in the paper.
     """
 
     fade: Annotated[float, Meta(ge=0, le=1)] = 0.8
