@@ -341,7 +341,10 @@ CONDITIONS = (
         "float(norms(deltas).quantile(0.5))",
     ),
     of(*RFFL, "algorithms/test_agreement.py")(
-        "who disagrees stays in the warm-up", "algorithms/rffl.py", "(i in disagree or not lenient)", "(not lenient)"
+        "who disagrees stays in the warm-up",
+        "algorithms/rffl.py",
+        "(i in disagree or not (lenient or i in c.trains))",
+        "(not lenient)",
     ),
     of(*SHARES)(
         "more attackers than clients at once",
