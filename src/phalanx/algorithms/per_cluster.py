@@ -57,8 +57,7 @@ from phalanx.core import (
 )
 from phalanx.fields import PositiveInt
 from phalanx.numerics.linalg import cosine_similarity, direction
-from phalanx.promises.remarks import innermost
-from phalanx.weighting import Truncate
+from phalanx.promises.remarks import innermost, with_attackers
 from phalanx.wording import plural
 
 OLDEST = 1024  # steps of a cluster in which a late answer is recognised as late; older ones are as old as that
@@ -487,17 +486,6 @@ class PerCluster(Wrapper):
         return replace(
             whole, name="cluster", smallest=smallest, larger=larger, chosen="updates", refused="", parted=True
         )
-
-
-def with_attackers(algorithm: Algorithm[Any], clients: int) -> Algorithm[Any]:
-    """Return an algorithm whose truncation is made for as many attackers in a part of the clients as in all of them."""
-    if isinstance(algorithm, Wrapper):
-        return replace(algorithm, algorithm=with_attackers(algorithm.algorithm, clients))
-    preprocess = getattr(algorithm, "preprocess", None)
-    if not isinstance(preprocess, Truncate) or not preprocess.of_any:
-        return algorithm
-    found: Algorithm[Any] = replace(algorithm, preprocess=preprocess.fixed(clients))  # type: ignore[type-var]
-    return found
 
 
 def _model(cluster: Cluster) -> Vector:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from phalanx.aggregators.influence import Influence, audited
-from phalanx.algorithms.per_cluster import with_attackers
 from phalanx.core import (
     ROUND_LOST,
     Algorithm,
@@ -30,7 +29,7 @@ from phalanx.engine.reference import Reference, ServerReference, Train, server_r
 from phalanx.engine.settings import LoopSettings
 from phalanx.promises import Promise, PromiseError, watched
 from phalanx.promises.promise import TAKEN
-from phalanx.promises.remarks import outweighs
+from phalanx.promises.remarks import outweighs, with_attackers
 from phalanx.wording import plural
 
 S = TypeVar("S", bound=AnyState)

@@ -113,6 +113,20 @@ def innermost(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     return algorithm
 
 
+def with_attackers(algorithm: Algorithm[Any], clients: int) -> Algorithm[Any]:
+    """Return an algorithm whose truncation is made for as many attackers in a part of the clients as in all of them."""
+    name, inner = "algorithm", getattr(algorithm, "algorithm", None)
+    if isinstance(inner, Algorithm):
+        changed: object = with_attackers(inner, clients)
+    else:
+        name, changed = "preprocess", getattr(algorithm, "preprocess", None)
+        if not isinstance(changed, Truncate) or not changed.of_any:
+            return algorithm
+        changed = changed.fixed(clients)
+    found: Algorithm[Any] = dataclasses.replace(algorithm, **{name: changed})  # type: ignore[type-var]
+    return found
+
+
 def preprocess_of(algorithm: Algorithm[Any]) -> Preprocess | None:
     """Return what an algorithm, or the one within, makes weights of sizes with; None if it does not use sizes."""
     found = getattr(innermost(algorithm), "preprocess", None)
