@@ -15,9 +15,11 @@ from phalanx.experiments.choosing.choice import Wanted, choose
 from phalanx.experiments.choosing.compositions import ALONE, COMPOSITIONS, MEAN
 from phalanx.experiments.choosing.federations import HETEROGENEITY, TIERS
 from phalanx.experiments.choosing.measured import evidence, measured, text_of
+from phalanx.experiments.leaderboard.defences import Setup
 from phalanx.experiments.line_store import LineStore
 from phalanx.promises import promise
 from phalanx.runs.plan import Run
+from phalanx.training import LocalSGD
 
 ROOT = Path(__file__).parents[2]
 CASES = [
@@ -153,6 +155,13 @@ def test_sizes_come_from_a_file_and_the_promise_holds_for_them(tmp_path, capsys)
 def test_what_is_out_of_range_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Wanted(**{"clients": 8, **options})
+
+
+@pytest.mark.parametrize("one", COMPOSITIONS, ids=lambda one: one.name)
+def test_what_is_said_to_have_no_rounds_has_none(one):
+    setup = Setup(1, 8, 0, LocalSGD())
+    algorithm = one.defence.make(setup, next(iter(one.defence.values), None))
+    assert algorithm.traits.synchronous == (not one.asynchronous)
 
 
 def test_each_measured_federation_has_all_that_can_be_measured():
